@@ -44,11 +44,11 @@ func (s *Server) checkReady() error {
 	v := s.snapshot.Load()
 	switch {
 	case v == nil:
-		return errors.New("no spec is in force: run spillway apply")
+		return errors.New("no spec is in force: run `spillway apply -f spec.yaml`")
 	case v.source == agreedState && len(v.state.TicketKeys) == 0:
-		return errors.New("no ticket key is agreed yet: the leader makes one within a second")
+		return errors.New("no ticket key is committed yet, so requests cannot be redirected: the leader makes one within a second")
 	case s.node != nil && s.node.DiskFailing():
-		return errors.New("the disk takes no writes of the Raft log: this node answers from its last state and takes no part in changes: free the disk, or replace it")
+		return errors.New("the Raft log cannot be written to disk: this node answers from its last state and does not take part in changes; free disk space, or replace the disk")
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (s *specAdmin) applySpecOnce(ctx context.Context, r admin.ApplyRequest, act
 	}
 	body := encodeSpec(next)
 	if len(body) > consensus.MaxBody {
-		return nil, admin.BadRequestError(fmt.Sprintf("the spec has %d bytes as it is kept, more than the %d that fit", len(body), consensus.MaxBody), "take out what repeats, or split it over several planets")
+		return nil, admin.BadRequestError(fmt.Sprintf("the encoded spec has %d bytes, over the limit of %d", len(body), consensus.MaxBody), "remove entries that are not needed, or split the spec over several fleets")
 	}
 	version, err := s.resolveBaseVersion(ctx, r.BasedOn)
 	if err != nil {
@@ -174,7 +174,7 @@ func toAdminError(err error) error {
 	case errors.Is(err, consensus.ErrUnknownOutcome):
 		return admin.UnknownOutcomeError(err.Error())
 	case errors.Is(err, consensus.ErrNoLeader), errors.Is(err, consensus.ErrStopped):
-		return admin.UnavailableError(err.Error(), "spillway status shows which nodes are up; answers go on meanwhile")
+		return admin.UnavailableError(err.Error(), "`spillway status` shows which nodes are reachable; DNS answers and redirects continue meanwhile")
 	}
 	return err
 }

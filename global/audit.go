@@ -126,7 +126,7 @@ func appendRecords(path string, records []consensus.AuditRecord) error {
 func (s *memberAdmin) listAuditRecords(context.Context) (*admin.AuditAnswer, error) {
 	st := s.node.State()
 	if err := consensus.VerifyAudit(st.Audit); err != nil {
-		return nil, fmt.Errorf("the audit in this node's state does not hold together: %w", err)
+		return nil, fmt.Errorf("the hash chain of this node's audit records is broken, so they are not shown: %w", err)
 	}
 	out := &admin.AuditAnswer{Node: s.name, File: s.auditor.path, Records: []admin.AuditRecord{}}
 	for _, r := range st.Audit {

@@ -52,7 +52,7 @@ func TestClockEstimateTable(t *testing.T) {
 }
 
 // TestClockEstimateIsTheVotersMedian: if a majority of the known clocks is right, the error of the estimate is at
-// most their spread, whatever the other clocks show. Without a majority of the voters nothing is compared.
+// most their spread, independent of the other clocks. Without a majority of the voters nothing is compared.
 func TestClockEstimateIsTheVotersMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		voters := rapid.IntRange(1, 9).Draw(t, "voters")

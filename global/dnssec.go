@@ -30,7 +30,7 @@ func (k *snapshotBuilder) signZone(st *consensus.State) *dns.ZoneData {
 	}
 	signer, err := newSignerFor(st.Signing, k.policy.Spec, s.signatures)
 	if err != nil { // consensus refuses such keys when they are applied
-		k.s.log.Error("zone cannot be signed", telemetry.ErrorAttr(err))
+		k.s.log.Error("zone cannot be signed: its answers are sent unsigned, and validating resolvers reject them while the parent zone has a DS; `spillway dnssec` shows the keys", telemetry.ErrorAttr(err))
 		return s.zone
 	}
 	zone := *k.policy.zone

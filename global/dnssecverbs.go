@@ -32,7 +32,7 @@ func (s *dnssecAdmin) showDNSSEC(context.Context) (*admin.DNSSECAnswer, error) {
 
 func (s *dnssecAdmin) describeDNSSEC(v *nodeSnapshot, now time.Time) (*admin.DNSSECAnswer, error) {
 	out := &admin.DNSSECAnswer{Node: s.name, Zone: v.policy.zone.Name, Phase: phaseUnsigned, Keys: []admin.DNSSECKey{}, DS: []string{}}
-	out.Next = "`spillway dnssec enable` signs the zone: once every global node runs this release"
+	out.Next = "once every global node runs this release, `spillway dnssec enable` signs the zone"
 	g := v.state.Signing
 	if g == nil {
 		return out, nil
@@ -62,21 +62,21 @@ func (s *dnssecAdmin) describeDNSSEC(v *nodeSnapshot, now time.Time) (*admin.DNS
 // describeNextStep describes what the phase waits for.
 func (s *dnssecAdmin) describeNextStep(g *consensus.ZoneSigning, now time.Time) string {
 	next := map[consensus.SigningPhase]string{
-		consensus.PhaseNew:       "wait: resolvers may still hold unsigned answers, so the parent zone is to have no DS yet",
-		consensus.PhasePublish:   "have the parent zone show what `spillway dnssec ds` prints; when all its servers do: `spillway dnssec seen`",
-		consensus.PhaseSigned:    "nothing; `spillway dnssec roll` brings in another key",
-		consensus.PhaseRolling:   "wait: resolvers may still hold the keys without the new one, so the parent zone stays as it is",
-		consensus.PhaseReplace:   "have the parent zone show what `spillway dnssec ds` prints, in place of the DS that it has; when all its servers do: `spillway dnssec seen`",
-		consensus.PhaseRetiring:  "wait: resolvers may still hold what needs the old key",
-		consensus.PhaseLeaving:   "have the parent zone remove the DS; when none of its servers shows one: `spillway dnssec seen`. `spillway dnssec enable` goes back",
-		consensus.PhaseUnsigning: "wait: resolvers may still hold the DS, so answers are signed",
+		consensus.PhaseNew:       "wait: resolvers may still cache unsigned answers; do not publish a DS in the parent zone yet",
+		consensus.PhasePublish:   "publish the output of `spillway dnssec ds` in the parent zone; when all its servers return it, run `spillway dnssec seen`",
+		consensus.PhaseSigned:    "nothing to do; `spillway dnssec roll` replaces the key",
+		consensus.PhaseRolling:   "wait: resolvers may still cache the key set without the new key; do not change the parent zone yet",
+		consensus.PhaseReplace:   "replace the DS in the parent zone with the output of `spillway dnssec ds`; when all its servers return it, run `spillway dnssec seen`",
+		consensus.PhaseRetiring:  "wait: resolvers may still cache answers that need the old key",
+		consensus.PhaseLeaving:   "remove the DS from the parent zone; when none of its servers returns one, run `spillway dnssec seen`. To keep the zone signed instead, run `spillway dnssec enable`",
+		consensus.PhaseUnsigning: "wait: resolvers may still cache the DS, so answers remain signed",
 	}[g.Phase]
 	if silent := s.node.SilentVoters(); g.IsStepDue(now) && len(silent) > 0 {
 		var names []string
 		for _, q := range silent {
 			names = append(names, q.ID)
 		}
-		next += "; it is time, but nothing was heard of " + strings.Join(names, ", ") + " of late, which would be left behind: bring it back, or `spillway members remove` it"
+		next += "; the step is due, but voters do not respond and would keep the old state: " + strings.Join(names, ", ") + "; restart them, or remove them with `spillway members remove`"
 	}
 	return next
 }
@@ -88,7 +88,7 @@ func (s *dnssecAdmin) changeDNSSEC(ctx context.Context, r admin.DNSSECRequest, a
 		return nil, err
 	}
 	if !slices.Contains(admin.DNSSECActions(), r.Action) {
-		return nil, admin.BadRequestError(fmt.Sprintf("there is no %q for DNSSEC", r.Action), "write "+strings.Join(admin.DNSSECActions(), ", "))
+		return nil, admin.BadRequestError(fmt.Sprintf("unknown DNSSEC action %q", r.Action), "actions are "+strings.Join(admin.DNSSECActions(), ", "))
 	}
 	var secret []byte
 	if r.Action == consensus.SignEnable || r.Action == consensus.SignRoll {
@@ -100,7 +100,7 @@ func (s *dnssecAdmin) changeDNSSEC(ctx context.Context, r admin.DNSSECRequest, a
 		return nil, toAdminError(err)
 	}
 	agreed := s.node.State()
-	s.log.Info("how the zone is signed was changed", "action", r.Action, "zone", v.policy.zone.Name, "reason", r.Reason, "actor", actor)
+	s.log.Info("DNSSEC signing changed", "action", r.Action, "zone", v.policy.zone.Name, "reason", r.Reason, "actor", actor)
 	s.snapshot.awaitSnapshot(ctx, func(v *nodeSnapshot) bool { return v.state.Index >= agreed.Index })
 	return s.showDNSSEC(ctx)
 }

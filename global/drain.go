@@ -82,8 +82,8 @@ func (s *drainAdmin) putDrain(ctx context.Context, v *nodeSnapshot, below *admin
 	}
 	impact := computeDrainImpact(v, st.Drains, r.Path, below)
 	if len(impact.Below) > 0 && !r.Force {
-		return nil, admin.ConflictError(fmt.Sprintf("the drain of %s is refused: %s", r.Path, strings.Join(impact.Below, "; ")),
-			"undrain something first, lower the minimum under steering in the spec, or drain all the same with --force; --dry-run shows what would be left")
+		return nil, admin.ConflictError(fmt.Sprintf("drain of %s refused, and nothing is drained: %s", r.Path, strings.Join(impact.Below, "; ")),
+			"end another drain with `spillway undrain`, lower the minimum in the spec, or drain with --force; --dry-run shows what would remain")
 	}
 	x := r.NewDrain(actor, now)
 	d := consensus.Drain{Path: x.Path, Until: x.Until, Reason: x.Reason, Actor: x.Actor, At: x.At, Over: x.RampDuration()}
@@ -113,7 +113,7 @@ func (s *drainAdmin) undrainPath(ctx context.Context, path, reason, actor string
 func (s *drainAdmin) listDrains(context.Context) (*admin.DrainAnswer, error) {
 	out := &admin.DrainAnswer{Drains: toAdminDrains(s.node.State().Drains)}
 	if v := s.snapshot.Load(); v != nil && allRegionsDrained(v, s.node.State().Drains, s.clock.correctedWallTime()) {
-		out.Note = "every region is drained: clients are answered all the same"
+		out.Note = "every region is drained: clients are still sent to them; end a drain with `spillway undrain`"
 	}
 	return out, nil
 }
@@ -162,7 +162,7 @@ func (s *drainAdmin) checkDrainTarget(ctx context.Context, v *nodeSnapshot, path
 	declared := v.Spec.FindRegion(region).Zones
 	switch {
 	case len(known.Zones) == 0:
-		return fmt.Sprintf("region %s did not say what it has: %s was not looked for there", region, path), nil, nil
+		return fmt.Sprintf("region %s did not report its zones: whether %s exists was not checked", region, path), nil, nil
 	case !slices.Contains(zones, zone) && !slices.Contains(declared, zone):
 		return "", nil, admin.BadRequestError(fmt.Sprintf("region %s has no zone %q", region, zone), "its zones are "+strings.Join(zones, ", "))
 	case worker == "":
@@ -193,9 +193,9 @@ func checkWorkerExists(known *admin.RegionStatus, region, zone, worker string) (
 	case slices.Contains(names, worker):
 		return "", nil
 	case silent || !heard:
-		return fmt.Sprintf("zone %s/%s did not say what it has: worker %s was not looked for there", region, zone, worker), nil
+		return fmt.Sprintf("zone %s/%s did not report its workers: whether worker %s exists was not checked", region, zone, worker), nil
 	case len(names) == 0:
-		return "", admin.BadRequestError(fmt.Sprintf("zone %s/%s has no workers", region, zone), "spillway status --workers lists them")
+		return "", admin.BadRequestError(fmt.Sprintf("zone %s/%s has no workers", region, zone), "`spillway status --workers` lists the workers of every zone")
 	}
 	return "", admin.BadRequestError(fmt.Sprintf("zone %s/%s has no worker %q", region, zone, worker), "its workers are "+joinNames(slices.Compact(names)))
 }

@@ -61,7 +61,7 @@ func (p *testFleet) testDrainOfUnlisted(t *testing.T) {
 func (p *testFleet) drainUnchecked(t *testing.T, path string) {
 	t.Helper()
 	out, err := p.adminClient(p.nodes[0]).StartDrain(t.Context(), admin.DrainRequest{Path: path})
-	if err != nil || !strings.Contains(out.Note, "not looked for") || !containsDrain(out.Drains, path) {
+	if err != nil || !strings.Contains(out.Note, "was not checked") || !containsDrain(out.Drains, path) {
 		t.Errorf("drain of %s: %+v, %v; want it taken with a note", path, out, err)
 	}
 }
@@ -101,9 +101,9 @@ func TestDrainImpact(t *testing.T) {
 		{name: "one region of three", path: "tokyo", regions: [2]int{3, 2}, workers: [2]int64{24, 16}},
 		{name: "the second of three", drained: []string{"virginia"}, path: "tokyo", regions: [2]int{2, 1}, workers: [2]int64{16, 8}},
 		{name: "the last of three", drained: []string{"virginia", "frankfurt"}, path: "tokyo", regions: [2]int{1, 0}, workers: [2]int64{8, 0}, refused: "drain_min_regions"},
-		{name: "two regions are demanded", drained: []string{"virginia"}, path: "tokyo", minimum: func(s *spec.Steering) { s.DrainMinRegions = &two }, regions: [2]int{2, 1}, workers: [2]int64{16, 8}, refused: "drain_min_regions is 2"},
-		{name: "most of the capacity is demanded", path: "tokyo", minimum: func(s *spec.Steering) { s.DrainMinCapacity = &most }, regions: [2]int{3, 2}, workers: [2]int64{24, 16}, refused: "m1 67 %"},
-		{name: "of the capacity with drained regions half is demanded", drained: []string{"virginia"}, path: "tokyo", minimum: func(s *spec.Steering) { s.DrainMinCapacity = &half }, regions: [2]int{2, 1}, workers: [2]int64{16, 8}, refused: "m1 33 %"},
+		{name: "two regions are demanded", drained: []string{"virginia"}, path: "tokyo", minimum: func(s *spec.Steering) { s.DrainMinRegions = &two }, regions: [2]int{2, 1}, workers: [2]int64{16, 8}, refused: "drain_min_regions (2)"},
+		{name: "most of the capacity is demanded", path: "tokyo", minimum: func(s *spec.Steering) { s.DrainMinCapacity = &most }, regions: [2]int{3, 2}, workers: [2]int64{24, 16}, refused: "67 % for m1"},
+		{name: "of the capacity with drained regions half is demanded", drained: []string{"virginia"}, path: "tokyo", minimum: func(s *spec.Steering) { s.DrainMinCapacity = &half }, regions: [2]int{2, 1}, workers: [2]int64{16, 8}, refused: "33 % for m1"},
 		{name: "a zone", path: "tokyo/a", below: zones(5, 3), regions: [2]int{3, 3}, zones: [2]int{2, 1}, workers: [2]int64{24, 19}},
 		{name: "the last zone of a region", drained: []string{"tokyo/b"}, path: "tokyo/a", below: zones(8, 0), regions: [2]int{3, 2}, zones: [2]int{1, 0}, workers: [2]int64{24, 16}, refused: "drain_min_zones"},
 		{name: "a worker", path: "tokyo/a/w1", below: zones(5, 3), regions: [2]int{3, 3}, zones: [2]int{2, 2}, workers: [2]int64{24, 23}},
@@ -187,7 +187,7 @@ func TestRegionOfDrainedZonesIsDrained(t *testing.T) {
 	}
 }
 
-// TestOrphanDrains: drains of what the spec does not have are found, others are not; a snapshot older than the state
+// TestOrphanDrains: drains of paths that are not in the spec are found, others are not; a snapshot older than the state
 // finds none.
 func TestOrphanDrains(t *testing.T) {
 	v := newStaticSnapshot(t)

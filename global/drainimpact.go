@@ -23,10 +23,10 @@ func (s *leaderLoop) endOrphanDrains(ctx context.Context, st *consensus.State) {
 		return
 	}
 	for _, d := range findOrphanDrains(v, st) {
-		s.runDuty(ctx, "ending a drain of what the spec does not have", func(ctx context.Context) error {
+		s.runDuty(ctx, "ending a drain of a path that is not in the spec", func(ctx context.Context) error {
 			err := s.node.DeleteDrain(ctx, d.Path, consensus.Attribution{Actor: s.name, Reason: fmt.Sprintf("not in spec %d", v.Version)})
 			if err == nil {
-				s.log.Info("drain ended: the spec does not have its region or zone any more", "path", d.Path, "spec", v.Version)
+				s.log.Info("drain ended: its region or zone is no longer in the spec", "path", d.Path, "spec", v.Version)
 			}
 			return err
 		})
@@ -188,10 +188,10 @@ func estimateSharedWait(rate float64, workers int64, tokens, requests float64) f
 func checkDrainMinimums(v *nodeSnapshot, out *admin.DrainImpact, zone, worker string) {
 	st := &v.Spec.Steering
 	if least := valueOr(st.DrainMinRegions, 1); out.RegionsLeft < least && out.RegionsLeft < out.Regions {
-		out.Below = append(out.Below, fmt.Sprintf("%d of %d regions would be left, and steering.drain_min_regions is %d", out.RegionsLeft, out.Regions, least))
+		out.Below = append(out.Below, fmt.Sprintf("%d of %d regions would remain, fewer than steering.drain_min_regions (%d)", out.RegionsLeft, out.Regions, least))
 	}
 	if least := valueOr(st.DrainMinZones, 1); zone != "" && worker == "" && out.ZonesLeft < least && out.ZonesLeft < out.Zones {
-		out.Below = append(out.Below, fmt.Sprintf("%d of %d zones would be left in the region, and steering.drain_min_zones is %d", out.ZonesLeft, out.Zones, least))
+		out.Below = append(out.Below, fmt.Sprintf("%d of %d zones would remain in the region, fewer than steering.drain_min_zones (%d)", out.ZonesLeft, out.Zones, least))
 	}
 	least := valueOr(st.DrainMinCapacity, 0.25)
 	var short []string
@@ -199,11 +199,11 @@ func checkDrainMinimums(v *nodeSnapshot, out *admin.DrainImpact, zone, worker st
 		m := &out.Models[i]
 		whole := math.Max(m.Rate, totalModelRate(v, m.Name))
 		if m.RateLeft < m.Rate && m.RateLeft < least*whole*(1-1e-9) {
-			short = append(short, fmt.Sprintf("%s %.0f %%", m.Name, 100*m.RateLeft/whole))
+			short = append(short, fmt.Sprintf("%.0f %% for %s", 100*m.RateLeft/whole, m.Name))
 		}
 	}
 	if len(short) > 0 {
-		out.Below = append(out.Below, fmt.Sprintf("of the capacity for %s would be left, and steering.drain_min_capacity is %g", strings.Join(short[:min(len(short), maxListedNames)], ", "), least))
+		out.Below = append(out.Below, fmt.Sprintf("the capacity that would remain is less than steering.drain_min_capacity (%g): %s", least, strings.Join(short[:min(len(short), maxListedNames)], ", ")))
 	}
 }
 

@@ -58,7 +58,7 @@ func (s *statusReporter) askGatewayExplain(ctx context.Context, v *nodeSnapshot,
 	}
 	var out []explain.Explanation
 	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, fmt.Errorf("gateway %s answered something else than records: %w", gateway, err)
+		return nil, fmt.Errorf("gateway %s sent an answer that this node cannot decode: %w", gateway, err)
 	}
 	return out, nil
 }
@@ -74,7 +74,7 @@ func explainChoice(v *nodeSnapshot, q admin.ExplainQuery, rec *explain.Explanati
 	}
 	tenant := v.Spec.FindTenant(q.Tenant)
 	if q.Tenant != "" && tenant == nil {
-		return -1, 0, admin.BadRequestError(fmt.Sprintf("unknown tenant %q", q.Tenant), "leave it out to explain for anybody")
+		return -1, 0, admin.BadRequestError(fmt.Sprintf("unknown tenant %q", q.Tenant), "omit --tenant to explain for a client of any tenant")
 	}
 	fix := v.atlas.Locate(client)
 	query := v.BuildQuery(service, fix.Cell, client, v.ExcludedRegions(tenant))
@@ -129,14 +129,14 @@ func annotateCandidates(v *nodeSnapshot, rec *explain.Explanation, service int) 
 // parseClientAddr reads an address, or a prefix and returns its first address.
 func parseClientAddr(from string) (netip.Addr, error) {
 	if from == "" {
-		return netip.Addr{}, admin.BadRequestError("a global node chooses a region by the client's address, and none is given", "add --from 192.0.2.7, or ask a gateway or a local instance")
+		return netip.Addr{}, admin.BadRequestError("no client address is given, and a global node chooses a region by it", "add --from 192.0.2.7, or send the query to a gateway or a local instance")
 	}
 	if p, err := netip.ParsePrefix(from); err == nil {
 		return p.Masked().Addr(), nil
 	}
 	a, err := netip.ParseAddr(from)
 	if err != nil {
-		return a, admin.BadRequestError(fmt.Sprintf("from %q is not an address", from), "write one such as 192.0.2.7 or 2001:db8::/48")
+		return a, admin.BadRequestError(fmt.Sprintf("from: %q is neither an address nor a prefix", from), "write one such as 192.0.2.7 or 2001:db8::/48")
 	}
 	return a.WithZone(""), nil
 }

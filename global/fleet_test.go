@@ -215,7 +215,7 @@ func (p *testFleet) newFakeGateway(region, name string) *fakeGateway {
 		Certs:   p.issueCerts(identity.ID{Role: identity.RoleGateway, Region: region, Name: name}),
 		Parents: parents, ParentRole: identity.RoleGlobal, Endpoint: "127.0.0.1:9", Interval: 50 * time.Millisecond,
 		BuildSummary: func(time.Time) capacity.Summary {
-			g.awaitThaw()
+			g.awaitUnfrozen()
 			return *g.summary.Load()
 		},
 		OnDirective: func(_ identity.ID, d *uplink.Directive) {

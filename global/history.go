@@ -71,11 +71,11 @@ func (h *planHistory) findPlan(epoch uint64) (p, before *pastPlan, err error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, nil, admin.UnavailableError("no plan was agreed since this node started", "a leader makes one as soon as the regions report: spillway status")
+		return nil, nil, admin.UnavailableError("no plan has been committed since this node started", "the leader makes one when the regions report; `spillway status` shows which do")
 	case i < 0:
 		return nil, nil, admin.BadRequestError(
-			fmt.Sprintf("plan %d is not remembered here", epoch),
-			fmt.Sprintf("this node has seen %d to %d since it started: spillway plan history", all[0].epoch, all[len(all)-1].epoch))
+			fmt.Sprintf("this node does not keep plan %d", epoch),
+			fmt.Sprintf("it keeps plans %d to %d; `spillway plan history` lists them", all[0].epoch, all[len(all)-1].epoch))
 	case i > 0:
 		before = &all[i-1]
 	}

@@ -45,7 +45,7 @@ func TestPlanHistoryRestartsForAnotherCluster(t *testing.T) {
 	if all := h.newestPlans(0); len(all) != 1 || all[0].epoch != 3 {
 		t.Errorf("after an older state: %+v", all)
 	}
-	if _, _, err := h.findPlan(8); err == nil || !strings.Contains(err.Error(), "has seen 3 to 3") {
+	if _, _, err := h.findPlan(8); err == nil || !strings.Contains(err.Error(), "keeps plans 3 to 3") {
 		t.Errorf("a plan that is not remembered: %v", err)
 	}
 }
@@ -87,7 +87,7 @@ func (p *testFleet) testPlanVerbs(t *testing.T) {
 	if err != nil || d.From.Epoch != oldest || d.To.Epoch < now.Epoch {
 		t.Errorf("diff is %+v, %v", d, err)
 	}
-	if _, err := c.GetPlanDiff(t.Context(), 0, oldest); err == nil || !strings.Contains(err.Error(), "none before it") {
+	if _, err := c.GetPlanDiff(t.Context(), 0, oldest); err == nil || !strings.Contains(err.Error(), "no earlier one") {
 		t.Errorf("diff of the oldest with the one before it: %v", err)
 	}
 	if _, err := c.GetPlan(t.Context(), 1<<40); err == nil || !strings.Contains(err.Error(), "plan history") {

@@ -181,7 +181,7 @@ func TestTooLargeSpecIsRefused(t *testing.T) {
 		fmt.Fprintf(&wide, "- {name: t%d, keys: [%q], limits: {concurrency: 9, tokens_per_minute: 7}}\n", i, spec.HashKey(fmt.Sprintf("sk-%024d", i)))
 	}
 	_, err = c.ApplySpec(t.Context(), admin.ApplyRequest{Name: "s.yaml", Text: wide.String()})
-	if err == nil || !strings.Contains(err.Error(), "that fit") {
+	if err == nil || !strings.Contains(err.Error(), "over the limit of") {
 		t.Errorf("a spec beyond the bound: %v", err)
 	}
 }

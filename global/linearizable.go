@@ -15,7 +15,7 @@ func (s *specAdmin) readAgreedSpec(ctx context.Context) (*admin.SpecAnswer, erro
 		return nil, toAdminError(err)
 	}
 	if st.SpecVersion == 0 {
-		return nil, admin.UnavailableError("no spec is agreed yet", "spillway apply -f spec.yaml")
+		return nil, admin.UnavailableError("no spec is committed yet", "spillway apply -f spec.yaml")
 	}
 	return &admin.SpecAnswer{Version: st.SpecVersion, Text: string(st.Spec)}, nil
 }
@@ -43,7 +43,7 @@ func (s *specAdmin) resolveBaseVersion(ctx context.Context, basedOn uint64) (uin
 		s.snapshot.awaitSnapshot(ctx, func(v *nodeSnapshot) bool { return v.Version >= version })
 	}
 	if basedOn != 0 && basedOn != version {
-		return 0, admin.ConflictError(fmt.Sprintf("spec %d is in force, not %d", version, basedOn), "read it again and apply the change to that")
+		return 0, admin.ConflictError(fmt.Sprintf("spec %d is in force, not %d", version, basedOn), "nothing was changed; `spillway get spec` prints the spec in force: apply the change to that")
 	}
 	return version, nil
 }

@@ -113,7 +113,7 @@ func (s *memberAdmin) archiveState(context.Context) (*admin.ArchiveAnswer, error
 func (s *memberAdmin) restoreState(ctx context.Context, r admin.ArchiveRequest, actor string) (*admin.RestoreAnswer, error) {
 	old, err := consensus.DecodeArchive(r.Data)
 	if err != nil {
-		return nil, admin.BadRequestError(err.Error(), "`spillway snapshot inspect FILE` says whether a file is whole")
+		return nil, admin.BadRequestError(err.Error(), "`spillway snapshot inspect FILE` checks whether a file is complete")
 	}
 	if err := checkSpec(nil, old.Spec); err != nil {
 		return nil, admin.BadRequestError("the spec in the file: "+err.Error(), "")

@@ -113,7 +113,7 @@ func (p *planner) checkPlanBlock(v *nodeSnapshot, now time.Time) bool {
 	if next == nil {
 		p.s.planBlock.Store(nil)
 		if last != nil && !last.warnedAt.IsZero() {
-			p.s.log.Info("nothing blocks planning any more", "blocked_for", now.Sub(last.since).Round(time.Second))
+			p.s.log.Info("planning is no longer blocked", "blocked_for", now.Sub(last.since).Round(time.Second))
 		}
 		return false
 	}
@@ -134,7 +134,7 @@ func (p *planner) checkPlanBlock(v *nodeSnapshot, now time.Time) bool {
 func (b *planBlock) describeBlock() string {
 	switch {
 	case len(b.reportedBy) == 0:
-		return "no plans are made: this node lost its links to these regions at once and waits for them; check its network, or let another node lead with `spillway members lead NODE`"
+		return "no plans are made: this node lost its connections to these regions at the same time and waits for them; check its network, or let another node lead with `spillway members lead NODE`"
 	case b.ignored:
 		return fmt.Sprintf("plans are made without %s: only %s reports it; check the network between this node and the region, or what %s reports", b.regions[0], b.reportedBy[0], b.reportedBy[0])
 	}

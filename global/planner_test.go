@@ -110,7 +110,7 @@ func (b *plannerFixture) setHeavyNetworks(region string, tokens ...int64) {
 // TestReasonsNotToPlan has one row for each reason not to plan. Each row alone prevents a plan that would be made
 // without it.
 func TestReasonsNotToPlan(t *testing.T) {
-	hears := func(region string) liveness.PeerReport {
+	reportOf := func(region string) liveness.PeerReport {
 		return liveness.PeerReport{Settled: true, Reachable: []string{region + "/x"}}
 	}
 	for _, c := range []struct {
@@ -122,15 +122,15 @@ func TestReasonsNotToPlan(t *testing.T) {
 		{name: "no reason", want: 1},
 		{name: "a region that another node reaches has never reported here", setup: func(b *plannerFixture) {
 			delete(b.reports, "tokyo")
-			b.votes.Reports["g2"] = hears("tokyo")
+			b.votes.Reports["g2"] = reportOf("tokyo")
 		}},
 		{name: "a region that two other nodes reach has never reported here", setup: func(b *plannerFixture) {
 			delete(b.reports, "tokyo")
-			b.votes.Reports["g2"], b.votes.Reports["g3"] = hears("tokyo"), hears("tokyo")
+			b.votes.Reports["g2"], b.votes.Reports["g3"] = reportOf("tokyo"), reportOf("tokyo")
 		}},
 		{name: "a majority does not reach it either", want: 1, setup: func(b *plannerFixture) {
 			delete(b.reports, "tokyo")
-			b.votes.Reports["g2"], b.votes.Reports["g3"] = hears("tokyo"), liveness.PeerReport{Settled: true}
+			b.votes.Reports["g2"], b.votes.Reports["g3"] = reportOf("tokyo"), liveness.PeerReport{Settled: true}
 		}},
 		{name: "no node reaches it", want: 1, setup: func(b *plannerFixture) {
 			delete(b.reports, "tokyo")
@@ -337,7 +337,7 @@ func TestBlockedPlanningIsReported(t *testing.T) {
 		}
 		b.reports["tokyo"] = summaryWithCapacity(10_000, 8)
 		b.planner.makePlan(t.Context(), b.buildSnapshot(), b.now)
-		if note := b.s.planBlock.Load().statusNote(b.now); note != "" || !strings.Contains(b.log.String(), "nothing blocks planning any more") {
+		if note := b.s.planBlock.Load().statusNote(b.now); note != "" || !strings.Contains(b.log.String(), "planning is no longer blocked") {
 			t.Errorf("when the region reports status notes %q; log %s", note, b.log.String())
 		}
 	}

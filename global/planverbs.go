@@ -46,7 +46,7 @@ func (s *planAdmin) showPlan(_ context.Context, epoch uint64) (*admin.PlanAnswer
 // showPlanInForce also serves a node that answers from a backup and whose plan never arrived through Raft.
 func (s *planAdmin) showPlanInForce(v *nodeSnapshot) (*admin.PlanAnswer, error) {
 	if v.Plan == nil {
-		return nil, admin.UnavailableError("no plan is in force yet: clients go to the nearest healthy region", "a leader makes one as soon as the regions report: spillway status")
+		return nil, admin.UnavailableError("no plan is in force yet: clients go to the nearest healthy region", "the leader makes one when the regions report; `spillway status` shows which do")
 	}
 	p := pastPlan{epoch: v.state.PlanEpoch, term: v.state.PlanTerm, origin: v.state.PlanOrigin, receivedAt: v.planSince, body: v.state.Plan}
 	return s.describePlan(v, &p, v.Plan), nil
@@ -55,7 +55,7 @@ func (s *planAdmin) showPlanInForce(v *nodeSnapshot) (*admin.PlanAnswer, error) 
 func (p *pastPlan) decodePlan() (*steer.Plan, error) {
 	plan, err := steer.DecodePlan(p.body)
 	if err != nil {
-		return nil, admin.UnavailableError(fmt.Sprintf("plan %d cannot be read here: %v", p.epoch, err), "this node is older than the leader that made it: upgrade it")
+		return nil, admin.UnavailableError(fmt.Sprintf("this node cannot decode plan %d: %v", p.epoch, err), "a newer release made the plan: upgrade this node")
 	}
 	return plan, nil
 }
@@ -70,10 +70,10 @@ func (s *planAdmin) describePlan(v *nodeSnapshot, p *pastPlan, plan *steer.Plan)
 		out.Services = append(out.Services, r.describeService(i, fineSamples))
 	}
 	if plan.SpecVersion != v.Version {
-		out.Notes = append(out.Notes, fmt.Sprintf("made for spec %d; spec %d is in force, and what the plan says of names that still exist holds", plan.SpecVersion, v.Version))
+		out.Notes = append(out.Notes, fmt.Sprintf("made for spec %d, and spec %d is in force: the plan applies to the services and regions that both have", plan.SpecVersion, v.Version))
 	}
 	if v.stale {
-		out.Notes = append(out.Notes, "no leader confirms this state: it is served as last known")
+		out.Notes = append(out.Notes, "no leader confirms this state: this node answers from the last one that it received")
 	}
 	return out
 }
@@ -94,7 +94,7 @@ func (s *planAdmin) diffPlans(_ context.Context, from, to uint64) (*admin.PlanDi
 		}
 	}
 	if a == nil {
-		return nil, admin.BadRequestError(fmt.Sprintf("plan %d is the oldest that is remembered here: there is none before it to compare with", b.epoch), "name two of `spillway plan history`")
+		return nil, admin.BadRequestError(fmt.Sprintf("plan %d is the oldest that this node keeps: there is no earlier one to compare it with", b.epoch), "choose two plans of `spillway plan history`")
 	}
 	return s.diffPastPlans(v, a, b)
 }

@@ -43,7 +43,7 @@ const (
 )
 
 // errTooLong ends answers beyond maxAnswerBytes.
-var errTooLong = fmt.Errorf("%w: it is longer than this node passes on", forward.ErrGivenUp)
+var errTooLong = fmt.Errorf("%w: it takes more time or bytes than a global node passes on", forward.ErrGivenUp)
 
 // requestProxy proxies requests to regions for clients that cannot follow a redirect. It is off unless a service's
 // redirect_proxy turns it on. A request goes only where the redirect would lead and only as the tenant of the
@@ -91,7 +91,7 @@ func (p *requestProxy) dialGateway(ctx context.Context, network, addr string) (n
 	host, port, err := net.SplitHostPort(addr)
 	v := p.s.snapshot.Load()
 	if err != nil || v == nil {
-		return nil, fmt.Errorf("%q is no address of a region", addr)
+		return nil, fmt.Errorf("%q is not an address of a region", addr)
 	}
 	id, ok := v.LookupService([]byte(host + "."))
 	if !ok {
@@ -102,7 +102,7 @@ func (p *requestProxy) dialGateway(ctx context.Context, network, addr string) (n
 		return nil, fmt.Errorf("%q is not a region's name", host)
 	}
 	addrs := v.Regions[region].Addrs
-	errs := []error{errors.New("no gateway could be connected to")}
+	errs := []error{errors.New("no gateway of the region accepts connections")}
 	for i, from := range rand.Perm(len(addrs)) {
 		if i == maxRegionAttempts {
 			break

@@ -101,13 +101,13 @@ func (s *redirector) identifyCaller(r *http.Request) (*redirectCaller, *openai.E
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 		return nil, badMethodError("GET or POST")
 	case r.URL.Opaque != "" || !strings.HasPrefix(r.URL.Path, "/"):
-		return nil, notFoundError("no such path: it begins with a slash")
+		return nil, notFoundError("not found: a path begins with a slash")
 	case v == nil:
 		return nil, openai.NotReady()
 	}
 	c := &redirectCaller{snapshot: v, service: serviceForHost(v, r.Host), client: s.clientAddr(r)}
 	if c.service < 0 {
-		return nil, notFoundError("no service of that name here: check the host of the URL")
+		return nil, notFoundError("unknown service: the host of the URL is not the name of a service; check it")
 	}
 	var ok bool
 	if c.tenant, ok = v.Spec.AuthenticateKey(readAPIKey(r.Header), time.Now()); !ok {
@@ -137,8 +137,8 @@ func (v *nodeSnapshot) wasRedirected(u *url.URL, now time.Time) bool {
 func redirectLoopError(c *redirectCaller) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusLoopDetected, Type: openai.TypeServer, Code: codeRedirectLoop, NoRetry: true,
-		Message: "this call was redirected already and came back: the regions' names below " + c.snapshot.Spec.Services[c.service].Name +
-			" must lead to their gateways, not here",
+		Message: "redirect loop: this request was redirected before and came back; the regions' names below " + c.snapshot.Spec.Services[c.service].Name +
+			" must resolve to their gateways, not to global nodes",
 	}
 }
 
@@ -317,7 +317,7 @@ func (s *redirector) verifyToken(v *nodeSnapshot, text string, now time.Time) (*
 	case t == nil:
 		return nil, invalidTokenError(jwtauth.ErrUnknownTenant.Error())
 	case caller.Class > t.Class:
-		return nil, invalidTokenError("the token allows a lower class than its tenant's, which a redirect cannot carry: call a region by its name")
+		return nil, invalidTokenError("the token permits a lower class than its tenant's, and a redirect would grant the tenant's: send the request to a region's name")
 	}
 	return t, nil
 }

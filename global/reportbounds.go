@@ -40,9 +40,9 @@ func (p *planner) reportExcess(list []steer.Excess, now time.Time) {
 
 func excessAdvice(e *steer.Excess) string {
 	if e.Kind == steer.KindCapacity {
-		return "if the region has these workers, set regions[].max_workers; otherwise look for the fault in its gateways or learned rates"
+		return "if the region has these workers, set regions[].max_workers; otherwise check its gateways and its learned rates"
 	}
-	return "demand beyond what the other regions see of the same clients stays in this region; look at its gateways"
+	return "the demand that the reports of other regions do not support is planned for this region only; check its gateways"
 }
 
 // observeReports records the regions' reports on a node that is not the leader.

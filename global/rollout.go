@@ -155,7 +155,7 @@ func parseRollout(r *admin.ApplyRequest, v *nodeSnapshot, next *spec.Spec) (*con
 		return nil, admin.BadRequestError("the duration of the stage is negative", "leave it out to keep the spec staged until it is promoted or rolled back")
 	}
 	if v == nil || v.source == specFileState {
-		return nil, admin.BadRequestError("no spec is committed yet: a spec can be staged only while another is in force", "spillway apply without --stage and --guard")
+		return nil, admin.BadRequestError("no spec is committed yet: a spec can be staged only while another is in force", "run `spillway apply` without --stage and --guard")
 	}
 	out := &consensus.RolloutConfig{Conditions: guard.String(), Window: time.Duration(r.ForMS) * time.Millisecond}
 	for _, name := range r.Stage {
@@ -262,7 +262,7 @@ func (s *specAdmin) commitSpec(ctx context.Context, out *admin.ApplyAnswer, c co
 	if !staged {
 		out.Version = number
 	}
-	s.log.Info("spec applied", "version", out.Version, "changes", len(out.Changes), "on_trial", c.Rollout != nil, "actor", c.By.Actor)
+	s.log.Info("spec applied", "version", out.Version, "changes", len(out.Changes), "staged", c.Rollout != nil, "actor", c.By.Actor)
 	s.snapshot.awaitSnapshot(ctx, func(v *nodeSnapshot) bool {
 		return v.Version >= out.Version && (!staged || v.state.Rollout != nil && v.state.Rollout.Number >= number)
 	})

@@ -82,7 +82,7 @@ func encodeMeasured(all []snapshot.RegionRTTs, limit time.Duration, wall time.Ti
 	return json.Marshal(f)
 }
 
-var errBadMeasured = errors.New("they are malformed, of another version, or of the future")
+var errBadMeasured = errors.New("measured RTTs are malformed, of another version, or dated in the future")
 
 // decodeMeasured decodes the output of encodeMeasured and adds the age up to wall.
 func decodeMeasured(b []byte, wall time.Time) (out []snapshot.RegionRTTs, err error) {

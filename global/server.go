@@ -201,7 +201,7 @@ func (s *Server) openHTTP() (err error) {
 	}
 	s.listener, err = s.listenTCP(s.cfg.HTTPListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("the redirect endpoint wants %s and another process has it: stop that process or change http.listen", s.cfg.HTTPListen)
+		return fmt.Errorf("another process uses %s, the address of the redirect endpoint: stop that process, or change http.listen", s.cfg.HTTPListen)
 	}
 	if err != nil {
 		return fmt.Errorf("listening for redirects: %w", err)

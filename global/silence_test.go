@@ -33,7 +33,7 @@ func (g *fakeGateway) resumeSending() {
 	}
 }
 
-func (g *fakeGateway) awaitThaw() {
+func (g *fakeGateway) awaitUnfrozen() {
 	g.mu.Lock()
 	frozen := g.frozen
 	g.mu.Unlock()

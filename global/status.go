@@ -51,7 +51,7 @@ func (s *statusReporter) collectStatus(ctx context.Context) (*admin.Status, erro
 	}
 	v := s.snapshot.Load()
 	if v == nil {
-		out.Notes = append(out.Notes, "no spec is in force: run spillway apply")
+		out.Notes = append(out.Notes, "no spec is in force: run `spillway apply -f spec.yaml`")
 		return out, nil
 	}
 	out.SpecVersion, out.PlanEpoch, out.Drains = v.Version, v.state.PlanEpoch, toAdminDrains(v.state.Drains)
@@ -64,7 +64,7 @@ func (s *statusReporter) collectStatus(ctx context.Context) (*admin.Status, erro
 	case specFileState:
 		out.Notes = append(out.Notes, "no spec is committed yet: this node answers from its spec file")
 	case backupState:
-		out.Notes = append(out.Notes, "Raft is not as far again as it was: answering from the last state that was written down")
+		out.Notes = append(out.Notes, "Raft has not caught up since the restart: this node answers from the last state that it persisted")
 	}
 	if v.Version != v.state.SpecVersion {
 		out.Notes = append(out.Notes, fmt.Sprintf("spec %d cannot be read by this version: %d stays in force here", v.state.SpecVersion, v.Version))

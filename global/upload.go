@@ -29,7 +29,7 @@ type upload struct {
 
 // errBodyTooLarge and errStopped end the transport's reading.
 var (
-	errBodyTooLarge = errors.New("the body is longer than is allowed")
+	errBodyTooLarge = errors.New("the body exceeds routing.max_body")
 	errStopped      = errors.New("the request has been answered")
 )
 

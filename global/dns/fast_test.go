@@ -45,7 +45,7 @@ func (p *pathPair) checkAgree(t testing.TB, msg []byte, from netip.Addr) bool {
 		t.Fatalf("fast answers %x, slow does not: %x", buf[:n], msg)
 	}
 	a, b := unpackMessage(t, buf[:n]), unpackMessage(t, out)
-	for _, m := range []*dns.Msg{a, b} { // the slow path writes the SOA in lower case, whatever the question's case is
+	for _, m := range []*dns.Msg{a, b} { // the slow path writes the SOA in lower case for a question of any case
 		for i, rr := range m.Ns {
 			m.Ns[i] = dns.Copy(rr)
 			if soa, ok := m.Ns[i].(*dns.SOA); ok {

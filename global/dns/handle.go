@@ -34,7 +34,7 @@ type queryExchange struct {
 	serviceID            int
 	stale                bool
 	steered              ServiceAnswer // of the snapshot, if it was looked up
-	nameAbsent           bool          // no record exists at or below the name, whatever the reply's code is
+	nameAbsent           bool          // no record exists at or below the name; independent of the reply's code
 	hasSignatures        bool          // with signatures
 	firstAddr, keepAddrs int           // the portion of the addresses in the answer, see choosePortion
 }

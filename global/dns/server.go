@@ -35,7 +35,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NoSockets {
 		cfg.Listen, cfg.TLSListen = nil, nil
 	} else if len(cfg.Listen) == 0 {
-		return nil, errors.New("dns server: no address to listen on; write one such as \"0.0.0.0:53\"")
+		return nil, errors.New("dns server: no address to listen on: set one, such as \"0.0.0.0:53\"")
 	}
 	if cfg.MaxTCPConns <= 0 {
 		cfg.MaxTCPConns = defaultMaxTCPConns
@@ -130,7 +130,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		s.conns.closeAll()
 		<-finished // every read and write has failed by now
-		return fmt.Errorf("stopping dns server: connections were cut: %w", ctx.Err())
+		return fmt.Errorf("stopping dns server: open connections were closed before their answers were sent: %w", ctx.Err())
 	}
 }
 

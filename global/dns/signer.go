@@ -113,7 +113,7 @@ func (s *Signer) findSignature(t *answerSet, now int64) []byte {
 	return s.cache.findSignature(s.cache.sets, s.keyIDs[0], t, now)
 }
 
-var errSigningRate = errors.New("too many single-use signatures")
+var errSigningRate = errors.New("too many signatures for nonexistent names")
 
 // signatureFor returns a set's RRSIG data by one of the keys, cached or new. data holds the records' data in wire
 // format, with all names in lower case.
@@ -145,7 +145,7 @@ func (s *Signer) signatureFor(k cachePolicy, key int, t *answerSet, data [][]byt
 func (s *Signer) makeSignature(key int, t *answerSet, data [][]byte, now int64) (*cachedSignature, error) {
 	owner := wireName(string(t.owner))
 	if owner == nil {
-		return nil, fmt.Errorf("%q is no name", t.owner)
+		return nil, fmt.Errorf("%q is not a valid domain name", t.owner)
 	}
 	from, until, inception, expiration := s.validityWindow(t, now)
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, 512), t.rtype)

@@ -135,7 +135,7 @@ const dotALPN = "dot"
 // older ones send none.
 func newTLSConfig(cfg *tls.Config) (*tls.Config, error) {
 	if cfg == nil {
-		return nil, errors.New("DNS over TLS needs a certificate: set one, or leave its addresses out")
+		return nil, errors.New("DNS over TLS has addresses and no certificate: set a certificate, or remove the addresses")
 	}
 	cfg = cfg.Clone()
 	cfg.NextProtos, cfg.MinVersion = []string{dotALPN}, max(cfg.MinVersion, tls.VersionTLS12)

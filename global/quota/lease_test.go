@@ -119,7 +119,7 @@ func TestNewTermWaitsForTheOldLeader(t *testing.T) {
 // TestHeldBudgetCapIsTheReportedOne: a gateway that holds less of a budget than its static share does not count as
 // holding all of it: a supposed reduction would then give it what others have used.
 func TestHeldBudgetCapIsTheReportedOne(t *testing.T) {
-	for _, c := range []struct{ used, told, held int64 }{
+	for _, c := range []struct{ used, leased, held int64 }{
 		{0, 0, 500},     // nothing is leased: the static share
 		{600, 0, 600},   // of the day before a restart without a record
 		{100, 300, 300}, // less than the static share
@@ -129,7 +129,7 @@ func TestHeldBudgetCapIsTheReportedOne(t *testing.T) {
 		{310, 300, 300}, // a stream continued
 	} {
 		s := quotaShare{holder: &leaseHolder{followsLists: true}, static: spec.Quota{spec.ResourceDayTokens: 500, spec.ResourceDayMicros: 500}}
-		s.use.DayTokens, s.use.LeasedTokens, s.use.DayMicros, s.use.LeasedMicros = c.used, c.told, c.used, c.told
+		s.use.DayTokens, s.use.LeasedTokens, s.use.DayMicros, s.use.LeasedMicros = c.used, c.leased, c.used, c.leased
 		s.resetToStatic()
 		for _, r := range []spec.Resource{spec.ResourceDayTokens, spec.ResourceDayMicros} {
 			if s.acknowledged[r] != c.held || s.offered[r] != c.held || s.maxSpend(time.Time{})[r] != max(c.held, c.used) {
@@ -240,7 +240,7 @@ func TestLeaseOfRemovedGatewayCountsUntilItLapses(t *testing.T) {
 func TestMovesStayWithinFreeAmounts(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		told, acked  bool
+		sent, acked  bool
 		target, free int64
 		want         int64
 	}{
@@ -254,7 +254,7 @@ func TestMovesStayWithinFreeAmounts(t *testing.T) {
 		{"acknowledged, nothing is free", true, true, 150, -20, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := &leaseHolder{followsLists: true, listSent: c.told, acked: c.acked, number: 5}
+			h := &leaseHolder{followsLists: true, listSent: c.sent, acked: c.acked, number: 5}
 			s := &quotaShare{holder: h}
 			s.static[spec.ResourceRequests], s.acknowledged[spec.ResourceRequests], s.offered[spec.ResourceRequests] = 100, 100, 100
 			s.target[spec.ResourceRequests] = c.target

@@ -43,7 +43,7 @@ type AbortConditions struct {
 // quantilesByName are the quantiles that the gateways' histograms support, by name.
 var quantilesByName = map[string]float64{"ttft_p50": 0.5, "ttft_p90": 0.9, "ttft_p95": 0.95, "ttft_p99": 0.99}
 
-const grammarHint = "write such as error_rate<2%,ttft_p99<1.5x: error_rate and refused_rate in %, ttft_p50, _p90, _p95 and _p99 in ms or s, or any of them in x (times what is usual), and requests>=N for the least sample"
+const grammarHint = "for example error_rate<2%,ttft_p99<1.5x: error_rate and refused_rate in %, ttft_p50, _p90, _p95 and _p99 in ms or s, any of them in x (times the usual value), and requests>=N for the smallest sample"
 
 // ParseConditions parses a guard, such as "error_rate<2%,ttft_p99<1.5x". An empty one has no rules.
 func ParseConditions(text string) (AbortConditions, error) {
@@ -63,7 +63,7 @@ func (g *AbortConditions) parseCondition(text string) error {
 	if name, value, ok := strings.Cut(text, ">="); ok {
 		n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 		if strings.TrimSpace(name) != "requests" || err != nil || n < 1 || n > maxMinRequests {
-			return fmt.Errorf("%.64q: only requests>=N is a least sample\nhint: %s", text, grammarHint)
+			return fmt.Errorf("%.64q: >= is valid in requests>=N only, with N from 1\nhint: %s", text, grammarHint)
 		}
 		g.MinRequests = n
 		return nil
@@ -78,7 +78,7 @@ func (g *AbortConditions) parseCondition(text string) error {
 	}
 	for _, old := range g.Rules {
 		if old.Metric == r.Metric && old.Quantile == r.Quantile && old.Relative == r.Relative {
-			return fmt.Errorf("%s is bounded twice\nhint: keep the smaller of the two", name)
+			return fmt.Errorf("%s has two limits\nhint: keep the smaller one", name)
 		}
 	}
 	if len(g.Rules) >= maxRules {
@@ -101,9 +101,9 @@ func parseRule(name, value string) (Rule, error) {
 		r.Quantile, known = quantilesByName[name]
 	}
 	if !known {
-		return r, fmt.Errorf("%.64q is nothing that gateways report\nhint: %s", name, grammarHint)
+		return r, fmt.Errorf("%.64q is not a figure that gateways report\nhint: %s", name, grammarHint)
 	}
-	wrong := fmt.Errorf("%s<%.64s is not understood\nhint: %s", name, value, grammarHint)
+	wrong := fmt.Errorf("%s<%.64s is not a valid limit\nhint: %s", name, value, grammarHint)
 	if factor, ok := strings.CutSuffix(value, "x"); ok {
 		f, err := strconv.ParseFloat(factor, 64)
 		if err != nil || !(f > 0 && f <= maxFactor) {

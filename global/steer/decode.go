@@ -36,7 +36,7 @@ func decodeUnchecked(b []byte) (*Plan, error) {
 		r := &planReader{rest: b[1:], hasPins: b[0] == planVersion3}
 		return r.readPlan()
 	case len(b) > 0 && b[0] < ' ':
-		return nil, fmt.Errorf("it is of version %d, and this node knows versions up to %d: upgrade it", b[0], PlanVersion)
+		return nil, fmt.Errorf("it has version %d, and this node reads versions up to %d: upgrade this node", b[0], PlanVersion)
 	}
 	return decodeJSONPlan(b)
 }
