@@ -1,6 +1,8 @@
 package pick
 
-import "github.com/spillway-lb/spillway/internal/explain"
+import (
+	"github.com/spillway-lb/spillway/internal/explain"
+)
 
 // screenPools screens the workers that the request may use: those of its pools or, if it has none, those in no pool. A
 // request that may overflow also uses workers in no pool once its own have no room.
@@ -140,4 +142,90 @@ func IsHeldBack(v *WorkerView) bool {
 		}
 	}
 	return false
+}
+
+// ineligibility is the reason why a worker is not a candidate.
+type ineligibility uint8
+
+const (
+	eligible           ineligibility = iota // it has room
+	ineligibleDown                          // WorkerSnapshot.DownReason has the reason
+	ineligibleExcluded                      // it failed this request
+	ineligibleTrial
+	ineligibleSlots
+	ineligibleKV
+	ineligibleLongShare
+	ineligibleBacklog
+	ineligibleTooLong
+	ineligibleInvalid
+	ineligibleNotInLedger
+	ineligibleReserved  // the worker is dedicated to another pool
+	ineligibleWrongPool // the worker is not in the request's pool
+	ineligibleOverShare // the tenant is above its fair share and the request would slow others down
+	ineligibleTPOT      // time per output token would exceed the request's target
+	ineligibleDraining
+)
+
+// String returns the reason as explanations show it.
+func (d ineligibility) String() string {
+	return [...]string{
+		"", "down", "failed this request", "on trial", "no free sequence", "no free KV cache", "long requests use their share of KV cache",
+		"prefill backlog over the target", "longer than the worker's context", "invalid learned parameters", "not in the ledger",
+		"dedicated to another pool", "not of the request's pool",
+		"tenant over its fair share", "time per output token over the request's target", "draining: this request goes to another worker",
+	}[d]
+}
+
+func (p *placement) ineligibilityText(at int, d ineligibility) string {
+	if d == ineligibleDown {
+		return p.Workers[at].DownReason
+	}
+	return d.String()
+}
+
+// filterByTPOT keeps the candidates that would meet the requested time per output token, by the predicted step with the
+// request in it. When none would, all candidates stay, since a slow answer is better than none and the policy then
+// picks the least slow. The exception is a request that may wait for a smaller batch (SLO.WaitForTPOT) when
+// some worker would meet the target with one: each request that joins too large a batch makes it too slow for all in
+// it. It reports whether any candidate is left.
+func filterByTPOT(p *placement, rec *explain.Explanation) bool {
+	asked := p.query.SLO.TPOT.Seconds()
+	if asked <= 0 {
+		return true
+	}
+	most := tpotHeadroom * asked
+	if p.query.Share.ReserveHeadroom {
+		most -= most / headroomDivisor
+	}
+	alone, some, slow := false, false, false
+	for _, at := range p.candidates {
+		s := predictStepOn(p, at)
+		some, slow = some || s <= most, slow || s <= asked
+		alone = alone || p.Workers[at].Rates.StepSeconds(1, kilo*p.meanContext) <= most
+	}
+	switch {
+	case some:
+		filterByStep(p, most, rec)
+	case p.query.SLO.WaitForTPOT && alone:
+		filterByStep(p, 0, rec)
+		return false
+	case slow:
+		filterByStep(p, asked, rec)
+	}
+	return true
+}
+
+// filterByStep keeps the candidates whose steps take at most so many seconds.
+func filterByStep(p *placement, most float64, rec *explain.Explanation) {
+	keepCandidates(p, ineligibleTPOT, rec, func(at int32) bool { return predictStepOn(p, at) <= most })
+}
+
+// predictStepOn returns the predicted seconds between two tokens on a worker that has taken the request: the step of
+// its batch, plus the part of the time that prefills took recently.
+func predictStepOn(p *placement, at int32) float64 {
+	r := &p.Workers[at].Rates
+	id := p.roomInputs[at].id
+	a := p.Ledger.TotalsOf(id)
+	batch := r.StepSeconds(float64(a.Sequences())+1, float64(a.HeldKV())+kilo*p.meanContext)
+	return batch / (1 - p.Ledger.StalledPart(id, r, p.ledgerClock))
 }

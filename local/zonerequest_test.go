@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/local/batch"
 	"github.com/spillway-lb/spillway/local/sched"
 )
 
@@ -26,6 +28,29 @@ func TestAffinityTextKeepsRequestsTogether(t *testing.T) {
 	} {
 		if got := text(c.by, c.session, c.user); got != c.want {
 			t.Errorf("by %q: session %q, user %q give %q, want %q", c.by, c.session, c.user, got, c.want)
+		}
+	}
+}
+
+// TestBatchOfTwoTenantsImplicatesNeither: its answer may be due to either.
+func TestBatchOfTwoTenantsImplicatesNeither(t *testing.T) {
+	of := func(names ...string) string {
+		var requests []*zoneRequest
+		var parts []*batch.RequestPart
+		for _, n := range names {
+			part, ok := batch.ReadEmbeddings([]byte(`{"model":"m","input":"hi"}`))
+			if !ok {
+				t.Fatal("a request that cannot be merged")
+			}
+			v := newZoneRequest(&http.Request{URL: newPathURL(openai.PathEmbeddings), Header: http.Header{}}, openai.ShapeEmbeddings)
+			v.Tenant = n
+			requests, parts = append(requests, v), append(parts, part)
+		}
+		return mergeRequests(t.Context(), requests, parts).TenantOfAnswer()
+	}
+	for want, names := range map[string][]string{"ann": {"ann"}, "bob": {"bob", "bob"}, "": {"ann", "ann", "bob"}} {
+		if got := of(names...); got != want {
+			t.Errorf("%v: %q, want %q", names, got, want)
 		}
 	}
 }
