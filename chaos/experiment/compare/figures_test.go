@@ -1,13 +1,16 @@
-package main
+package compare
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
+	"github.com/spillway-lb/spillway/chaos/load"
 	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
@@ -20,7 +23,7 @@ func TestVirtual(t *testing.T) {
 		t.Skip("a comparison takes minutes: make compare runs it")
 	}
 	o := newVirtualOptions(t, strings.Fields(*virtualFlags)...)
-	if err := compareAll(t.Context(), o); err != nil {
+	if err := compareAll(o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -32,12 +35,91 @@ func newVirtualOptions(t *testing.T, flags ...string) *compareOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.oneByOne = true
 	o.runInBubble = func(run func(context.Context, *fleet.MemoryNetwork) error) (err error) {
 		synctest.Test(t, func(t *testing.T) { err = run(t.Context(), &fleet.MemoryNetwork{}) })
 		return err
 	}
 	return o
+}
+
+func TestFlagsAreChecked(t *testing.T) {
+	for _, bad := range [][]string{{"-policies", "best"}, {"-seeds", "0"}, {"-busy", "0"}, {"-busy", "NaN"}, {"-nonsense"}} {
+		if _, err := parseFlags(bad); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+	o, err := parseFlags([]string{"-policies", "all"})
+	if err != nil || len(o.policies) < 10 {
+		t.Fatalf("%v %v", o, err)
+	}
+}
+
+// TestCapacityFollowsTheEngine: capacity grows with the GPU and agrees with the engine's own figures.
+func TestCapacityFollowsTheEngine(t *testing.T) {
+	o, _ := parseFlags(nil)
+	small, err := measureCapacity(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.gpu = "H100"
+	large, err := measureCapacity(o)
+	if err != nil || small < 1 || small > 6 || large < 5*small {
+		t.Errorf("an L4 does %.2f requests/s, an H100 %.2f (%v)", small, large, err)
+	}
+}
+
+// TestOneRunPrintsItsRow runs a short healthy run over the real stack and prints its row.
+func TestOneRunPrintsItsRow(t *testing.T) {
+	o := newVirtualOptions(t, "-for", "2s", "-gpu", "H100")
+	var r *policyResult
+	err := o.runIsolated(func(ctx context.Context) (err error) {
+		r, err = playRun(ctx, o, policyRun{policy: "predictive", seed: 1, rate: 10, span: o.arrivalSpan, workers: 2, health: true})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &policySummary{policy: "predictive", slo: time.Minute, workers: 2}
+	s.addRun(r)
+	if w := s.runs[0]; w.sent < 5 || w.ok != w.sent || w.errors+w.refused > 0 || r.requestsByWorker[0]+r.requestsByWorker[1] < uint64(w.sent) {
+		t.Errorf("%+v %v", w, s.failures)
+	}
+	var out bytes.Buffer
+	printSummaries(&out, []*policySummary{s}, true)
+	if text := out.String(); !strings.Contains(text, "W2 slow") || !strings.Contains(text, "predictive") {
+		t.Error(text)
+	}
+}
+
+// TestLateRunIsMarked: the figures of a run that could not send on time are marked.
+func TestLateRunIsMarked(t *testing.T) {
+	for lag, want := range map[time.Duration]bool{10 * time.Millisecond: false, time.Second: true} {
+		s := &policySummary{slo: time.Second, workers: 1}
+		s.addRun(&policyResult{span: time.Second, requestsByWorker: []uint64{1}, lag: lag, outcomes: []load.RequestOutcome{{Kind: "ok"}}})
+		var out bytes.Buffer
+		printSummaries(&out, []*policySummary{s}, false)
+		if got := strings.Contains(out.String(), "INVALID"); got != want {
+			t.Errorf("with a lag of %v: %s", lag, out.String())
+		}
+	}
+}
+
+func TestOutcomesAreCountedOnce(t *testing.T) {
+	s := &policySummary{slo: time.Second, workers: 1}
+	due := time.Unix(100, 0)
+	s.addRun(&policyResult{span: 2 * time.Second, requestsByWorker: []uint64{4}, outcomes: []load.RequestOutcome{
+		{Kind: "ok", Due: due, First: due.Add(time.Second / 2)},
+		{Kind: "ok", Due: due, First: due.Add(3 * time.Second)},
+		{Kind: "refused", Status: 503, Code: "no_capacity"},
+		{Kind: "cut", Code: "upstream_lost"},
+	}})
+	w := s.runs[0]
+	if w.sent != 4 || w.ok != 2 || w.refused != 1 || w.errors != 1 || w.goodput != 0.5 || w.p99 != 3*time.Second {
+		t.Errorf("%+v", w)
+	}
+	if got := s.listFailures(); got != "1 cut upstream_lost, 1 refused 503 no_capacity" {
+		t.Error(got)
+	}
 }
 
 // TestFloodBarelySlowsLightTenant: over the real stack and in virtual time, a tenant with a quarter of a zone's
@@ -51,7 +133,7 @@ func TestFloodBarelySlowsLightTenant(t *testing.T) {
 	}
 	var light, flood [2]*policyResult
 	for i := range light {
-		err := o.runIsolated(t.Context(), func(ctx context.Context) (err error) {
+		err := o.runIsolated(func(ctx context.Context) (err error) {
 			light[i], flood[i], err = runLightTenant(ctx, o, 1, each*fairnessWorkers, i == 1)
 			return err
 		})
@@ -82,7 +164,7 @@ func TestFaultyWorkersHarmPredictiveLeast(t *testing.T) {
 	for _, p := range o.policies {
 		s := &policySummary{policy: p, slo: o.slo, workers: o.workers}
 		for range runs {
-			err := o.runIsolated(t.Context(), func(ctx context.Context) error {
+			err := o.runIsolated(func(ctx context.Context) error {
 				r, err := playRun(ctx, o, policyRun{policy: p, seed: 1, rate: each * float64(o.workers) * o.loadShare, span: o.arrivalSpan, faults: true, health: true, workers: o.workers})
 				if err == nil {
 					s.addRun(r)

@@ -1,4 +1,4 @@
-package main
+package compare
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/spillway-lb/spillway/local/health"
 )
 
-// testZone is one local instance and its simulated workers, all on loopback.
+// testZone is one local instance and its simulated workers, in one network in memory.
 type testZone struct {
 	workers []*gpu.Server
 	agent   *local.Agent
@@ -25,9 +25,8 @@ type testZone struct {
 // other settings.
 func newZone(ctx context.Context, o *compareOptions, n int, seed uint64, change func(*local.Config)) (*testZone, error) {
 	z := &testZone{}
-	cfg := local.Config{Name: "l1", Region: "here", Zone: "a", Listen: "127.0.0.1:0", Plain: true}
-	if o.net != nil {
-		cfg.Listen, cfg.Network = "10.0.0.1:8080", o.net.HostAt(netip.MustParseAddr("10.0.0.1"))
+	cfg := local.Config{
+		Name: "l1", Region: "here", Zone: "a", Listen: "10.0.0.1:8080", Network: o.net.HostAt(netip.MustParseAddr("10.0.0.1")), Plain: true,
 	}
 	for i := range n {
 		w, err := o.startWorker(i, seed)
@@ -58,14 +57,11 @@ func newZone(ctx context.Context, o *compareOptions, n int, seed uint64, change 
 
 // startWorker starts one simulated worker.
 func (o *compareOptions) startWorker(i int, seed uint64) (*gpu.Server, error) {
-	c := gpu.Config{Listen: "127.0.0.1:0", GPU: o.gpu, Model: o.model, Seed: seed<<8 + uint64(i)}
-	if o.net != nil {
-		var err error
-		if c.Listener, err = o.net.Listen(fmt.Sprintf("10.0.1.%d:8000", i+1)); err != nil {
-			return nil, err
-		}
+	ln, err := o.net.Listen(fmt.Sprintf("10.0.1.%d:8000", i+1))
+	if err != nil {
+		return nil, err
 	}
-	return gpu.New(c)
+	return gpu.New(gpu.Config{Listener: ln, GPU: o.gpu, Model: o.model, Seed: seed<<8 + uint64(i)})
 }
 
 // waitReady waits until every worker takes requests.

@@ -1,4 +1,4 @@
-package main
+package compare
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/load"
@@ -30,7 +31,7 @@ const minLightRequests = 500
 
 // compareFairness compares fairness on each kind of GPU: the effect of a flood depends on the share of a first token
 // that is waiting for steps, and that on the prefill rate.
-func compareFairness(ctx context.Context, all *compareOptions) error {
+func compareFairness(all *compareOptions) error {
 	for _, kind := range all.fairGPUs {
 		o := *all
 		o.gpu, o.seeds = kind, all.fairSeeds
@@ -39,7 +40,7 @@ func compareFairness(ctx context.Context, all *compareOptions) error {
 			return err
 		}
 		o.arrivalSpan = floodDelay + time.Duration(minLightRequests/(each*fairnessWorkers*lightLoadShare)*float64(time.Second))
-		if err := compareFairnessOn(ctx, &o, each); err != nil {
+		if err := compareFairnessOn(&o, each); err != nil {
 			return err
 		}
 	}
@@ -48,7 +49,7 @@ func compareFairness(ctx context.Context, all *compareOptions) error {
 
 // compareFairnessOn compares one tenant's times to first token, alone and next to a tenant that floods the zone. A
 // listener without authentication has a single tenant, so the requests are sent as a gateway sends them.
-func compareFairnessOn(ctx context.Context, o *compareOptions, each float64) error {
+func compareFairnessOn(o *compareOptions, each float64) error {
 	fmt.Printf("\nTwo tenants, one zone of %d healthy %s: one sends %.0f %% of the capacity of the zone, the other %.0f %%, ten times its share.\n",
 		fairnessWorkers, o.gpu, 100*lightLoadShare, 100*floodLoadShare)
 	var alone, next []time.Duration
@@ -56,14 +57,14 @@ func compareFairnessOn(ctx context.Context, o *compareOptions, each float64) err
 	for seed := range uint64(o.seeds) {
 		printProgress("fairness on %s, run %d of %d...", o.gpu, seed+1, o.seeds)
 		var both, floods [2]*policyResult
-		err := runAll(o.oneByOne, 2, func(i int) (err error) {
-			return o.runIsolated(ctx, func(ctx context.Context) (err error) {
+		for i := range both {
+			err := o.runIsolated(func(ctx context.Context) (err error) {
 				both[i], floods[i], err = runLightTenant(ctx, o, seed+1, each*fairnessWorkers, i == 1)
 				return err
 			})
-		})
-		if err != nil {
-			return err
+			if err != nil {
+				return err
+			}
 		}
 		printProgress("")
 		if err := errors.Join(o.appendOutcomes("alone "+o.gpu, int(seed)+1, true, both[0]), o.appendOutcomes("flooded "+o.gpu, int(seed)+1, true, both[1])); err != nil {
@@ -142,23 +143,25 @@ func runLightTenant(ctx context.Context, o *compareOptions, seed uint64, rate fl
 	}
 	begun := time.Now()
 	noise, enough := context.WithCancel(ctx)
-	err = runAll(false, 2, func(i int) (err error) {
-		if i == 0 {
-			defer enough()
-			light, err = tenant(ctx, "light", seed, rate*lightLoadShare)
-		} else if flooded {
+	var floodErr error
+	var flooding sync.WaitGroup
+	if flooded {
+		flooding.Go(func() {
 			select {
 			case <-time.After(floodDelay):
 			case <-noise.Done():
-				return nil
+				return
 			}
-			flood, err = tenant(noise, "flood", seed+1000, rate*floodLoadShare)
-			if ctx.Err() == nil && errors.Is(err, context.Canceled) {
-				err = nil // the flood's errors after the light tenant's end do not matter
+			flood, floodErr = tenant(noise, "flood", seed+1000, rate*floodLoadShare)
+			if ctx.Err() == nil && errors.Is(floodErr, context.Canceled) {
+				floodErr = nil // the flood's errors after the light tenant's end do not matter
 			}
-		}
-		return err
-	})
+		})
+	}
+	light, err = tenant(ctx, "light", seed, rate*lightLoadShare)
+	enough()
+	flooding.Wait()
+	err = errors.Join(err, floodErr)
 	if light != nil {
 		light.outcomes = slices.DeleteFunc(light.outcomes, func(o load.RequestOutcome) bool { return o.Due.Sub(begun) < floodDelay })
 	}
