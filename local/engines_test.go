@@ -5,8 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -156,5 +158,41 @@ func TestSleepingWorkerIsWokenOnlyIfAllowed(t *testing.T) {
 		if n := woken.Load(); n != map[bool]int64{false: 0, true: 1}[may] {
 			t.Errorf("may be woken %v: woken %d times", may, n)
 		}
+	}
+}
+
+// TestRequestsWaitWhileWorkerWakes: no client receives 503 because the only worker sleeps. All requests that arrive while
+// it wakes are answered, and it is woken once.
+func TestRequestsWaitWhileWorkerWakes(t *testing.T) {
+	var asleep, woken atomic.Int64
+	asleep.Store(1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/wake_up":
+			woken.Add(1)
+			time.Sleep(200 * time.Millisecond)
+			asleep.Store(0)
+		case r.URL.Path == "/v1/models":
+			_, _ = io.WriteString(w, `{"data":[{"id":"llama-3.1-8b","owned_by":"vllm"}]}`)
+		case r.URL.Path == "/metrics":
+			_, _ = fmt.Fprintf(w, "vllm:num_requests_running 0\nvllm:engine_sleep_state{sleep_state=\"awake\"} %d\nvllm:engine_sleep_state{sleep_state=\"weights_offloaded\"} %d\n", 1-asleep.Load(), asleep.Load())
+		case r.Method == http.MethodPost:
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"hello"}}]}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	a := startAgent(t, func(c *local.Config) { c.Workers = []discover.Worker{{Name: "w", URL: s.URL, Wake: true}} })
+	testkit.Eventually(t, "it is seen asleep", func() bool { return workerStatus(a, "w").Reason == "asleep" })
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if resp, text := postChat(t, a, `{"model":"llama-3.1-8b","messages":[]}`); resp.StatusCode != http.StatusOK {
+				t.Errorf("%d %s", resp.StatusCode, text)
+			}
+		})
+	}
+	all.Wait()
+	if n := woken.Load(); n != 1 {
+		t.Errorf("it was woken %d times", n)
 	}
 }

@@ -96,3 +96,22 @@ func TestLostKVEventsFallBackToApproximate(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 }
+
+// TestEngineRestartClearsItsPrefixes: when the counters of a worker go back, its prefixes are removed from the index.
+func TestEngineRestartClearsItsPrefixes(t *testing.T) {
+	w := newFakeVLLM(t, "w1")
+	w.kvBlocks = 100_000
+	w.generatedTokens.Store(1000)
+	var cfg local.Config
+	a := startAgent(t, func(c *local.Config) { cfg = *c }, w)
+	testkit.Eventually(t, "its counters are known", func() bool { return workerStatus(a, "w1").KVTotal == 1_600_000 })
+	body := `{"model":"llama-3.1-8b","messages":[{"role":"user","content":"` + strings.Repeat("word ", 1000) + `"}]}`
+	if resp, text := postChat(t, a, body); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", resp.StatusCode, text)
+	}
+	if n := sumMetric(t, cfg, "spillway_local_prefix_index_blocks"); n < 10 {
+		t.Fatalf("%v blocks are known of a prompt of 5 KB", n)
+	}
+	w.generatedTokens.Store(3)
+	testkit.Eventually(t, "the index is empty", func() bool { return sumMetric(t, cfg, "spillway_local_prefix_index_blocks") == 0 })
+}

@@ -2,12 +2,14 @@ package local_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/timed"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
+	"github.com/spillway-lb/spillway/local/queue"
 )
 
 // newChatWorker starts a worker that serves model m and answers chats with chat.
@@ -246,4 +249,92 @@ func TestSlowClientStopsReadingFromWorker(t *testing.T) {
 	if err != nil || n < total || n != written.Load() || resp.Header.Get(forward.HeaderRoute) != "us/us-a/w1" {
 		t.Errorf("reading again gave %d bytes of %d (%v), by %q", n, written.Load(), err, resp.Header.Get(forward.HeaderRoute))
 	}
+}
+
+// TestAbandonedRequestsAreCancelled: a client leaves, of a stream, of an answer in one piece, and while it
+// waits for a worker. The GPU is free at once each time.
+func TestAbandonedRequestsAreCancelled(t *testing.T) {
+	for name, body := range map[string]string{"stream": streamedChat, "whole": nonStreamingChat} {
+		t.Run(name, func(t *testing.T) {
+			w := newFakeVLLM(t, "w1")
+			a := startAgent(t, nil, w)
+			w.setMode("hold")
+			ctx, leave := context.WithCancel(context.Background())
+			var gone sync.WaitGroup
+			gone.Go(func() {
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+				if resp, err := testClient.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+			testkit.Eventually(t, "it runs", func() bool { return w.running.Load() == 1 })
+			left := time.Now()
+			leave()
+			testkit.Eventually(t, "the worker idle", func() bool { return w.running.Load() == 0 })
+			t.Logf("freed after %v", time.Since(left).Round(time.Millisecond))
+			gone.Wait()
+			testkit.Eventually(t, "the ledger empty", func() bool { return isIdle(a) })
+		})
+	}
+}
+
+// TestOverloadRefusalsAreRetriedOnceAndOthersRelayed: an engine's own 429 and 503 are tried on one other worker, within the retry budget, and
+// then reach the client as they are; other refusals are not tried again, which would amplify overload; a full zone says 503 and when to come back, between 1 and 120 s.
+func TestOverloadRefusalsAreRetriedOnceAndOthersRelayed(t *testing.T) {
+	for _, status := range []int{429, 503, 529, 400} {
+		var calls atomic.Int64
+		a := startAgent(t, func(c *local.Config) {
+			for i := range 2 {
+				s := newPlainServer(t, map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`})
+				s.Config.Handler = refuseChats(s.Config.Handler, status, &calls)
+				c.Workers = append(c.Workers, discover.Worker{Name: fmt.Sprint("w", i), URL: s.URL})
+			}
+		})
+		testkit.Eventually(t, "both are ready", func() bool { return countReady(a) == 2 })
+		tries := int64(1)
+		if status == 429 || status == 503 {
+			tries = 2
+		}
+		resp, text := postChat(t, a, `{"model":"m","messages":[]}`)
+		if resp.StatusCode != status || !strings.Contains(text, "come later") || resp.Header.Get("Retry-After") != "7" || calls.Load() != tries {
+			t.Errorf("an engine's %d came as %d %q (Retry-After %q) after %d calls", status, resp.StatusCode, text, resp.Header.Get("Retry-After"), calls.Load())
+		}
+	}
+	w := newFakeVLLM(t, "w1")
+	a := startAgent(t, func(c *local.Config) { c.Queue = queue.Config{MaxItems: 1, TenantShare: 1} }, w)
+	w.setMode("hold")
+	var waiting sync.WaitGroup
+	refused := make(chan *http.Response, 8)
+	for range 8 {
+		waiting.Go(func() {
+			body := `{"model":"llama-3.1-8b","max_tokens":400,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 6000) + `"}]}`
+			if resp, _ := postChat(t, a, body); resp.StatusCode != http.StatusOK {
+				refused <- resp
+			}
+		})
+	}
+	testkit.Eventually(t, "the rest is refused", func() bool { return len(refused) >= 5 })
+	resp := <-refused
+	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if resp.StatusCode != http.StatusServiceUnavailable || err != nil || after < 1 || after > 120 {
+		t.Errorf("a full zone says %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	close(w.release)
+	waiting.Wait()
+}
+
+// refuseChats answers chats with a status of the engine's own.
+func refuseChats(next http.Handler, status int, calls *atomic.Int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != http.MethodPost || bytes.Contains(body, []byte(`"max_tokens":1`)) { // the warm-up
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			next.ServeHTTP(w, r)
+			return
+		}
+		calls.Add(1)
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"error":{"message":"come later"}}`)
+	})
 }

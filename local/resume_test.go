@@ -331,3 +331,22 @@ func waitForRestart(t *testing.T, gateway, comes bool, wait, deadline time.Durat
 		t.Errorf("the client read %q", text)
 	}
 }
+
+// TestNoRetryAfterFirstByte: a worker dies in the middle of an answer. The request is not sent to another
+// worker: the client receives an error event at the end of the part, which cannot be taken for a whole answer.
+func TestNoRetryAfterFirstByte(t *testing.T) {
+	w1, w2 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
+	a := startAgent(t, nil, w1, w2)
+	w1.setMode("die_midstream")
+	w2.setMode("die_midstream")
+	for i := range 4 {
+		before := w1.served.Load() + w2.served.Load()
+		_, text := postChat(t, a, strings.Replace(unresumableChat, `"hi"`, fmt.Sprintf("\"hi %d\"", i), 1))
+		if n := w1.served.Load() + w2.served.Load() - before; n != 1 {
+			t.Errorf("the request was sent %d times", n)
+		}
+		if !strings.Contains(text, `"error"`) || strings.Count(text, "content") != 2 {
+			t.Errorf("a cut stream ends with %q", text[max(0, len(text)-200):])
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package local_test
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -74,4 +76,44 @@ func countCompletionTokens(reg *prometheus.Registry, source string) (sum float64
 		}
 	}
 	return sum
+}
+
+// TestClientsCannotGrowMetrics: 300 unknown models, users, sessions and classes create no series. Tokens are counted
+// although no client asked for usage.
+func TestClientsCannotGrowMetrics(t *testing.T) {
+	var cfg local.Config
+	a := startAgent(t, func(c *local.Config) { cfg = *c }, newFakeVLLM(t, "w1"))
+	postChat(t, a, streamedChat)
+	postChat(t, a, `{"model":"nobody","messages":[]}`)
+	count := func() (n int) {
+		families, err := cfg.Registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			n += len(f.GetMetric())
+		}
+		return n
+	}
+	testkit.Eventually(t, "tokens are counted", func() bool { return sumMetric(t, cfg, "spillway_local_tokens_total") > 0 })
+	before := count()
+	for i := range 300 {
+		body := fmt.Sprintf(`{"model":"m%d","user":"u%d","messages":[]}`, i, i)
+		if i%2 == 0 {
+			body = fmt.Sprintf(`{"model":"llama-3.1-8b","stream":true,"user":"u%d","messages":[{"role":"user","content":"hi"}]}`, i)
+		}
+		req, _ := http.NewRequest(http.MethodPost, "http://"+a.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+		for _, name := range []string{"X-Session-Id", "X-Tenant", "X-Request-Id", "Spillway-Tenant", "User-Agent"} {
+			req.Header.Set(name, fmt.Sprint("value-", i))
+		}
+		resp, err := testClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	if after := count(); after > before {
+		t.Errorf("300 strange requests took the metrics from %d to %d series", before, after)
+	}
 }

@@ -312,9 +312,9 @@ func TestMayBeStalledEqualsStalledWithNothingExpected(t *testing.T) {
 	})
 }
 
-// TestPain11_HealthPagesCanMisleadBothWays: an engine under a long prefill fails its health page for 20 s while it
+// TestHealthPagesCanMisleadBothWays: an engine under a long prefill fails its health page for 20 s while it
 // emits tokens, and one with a dead scheduler passes it forever. The first stays in use, the second is detected.
-func TestPain11_HealthPagesCanMisleadBothWays(t *testing.T) {
+func TestHealthPagesCanMisleadBothWays(t *testing.T) {
 	start := time.Unix(1e6, 0)
 	fresh := func() *Breaker {
 		b := New(Config{SlowStart: time.Nanosecond}, rand.New(rand.NewPCG(1, 1)))

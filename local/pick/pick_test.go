@@ -345,3 +345,22 @@ func TestLongConversationStaysOnPrefixHolder(t *testing.T) {
 		}
 	}
 }
+
+// TestPromptsNeedNoTokeniser: other routers spend a core and 9 GB per replica on tokenization. Hashing a prompt
+// of 220 KB allocates nothing here, and lengths of prompts and answers are learned from the counts that engines report.
+func TestPromptsNeedNoTokeniser(t *testing.T) {
+	v, _ := newBenchFleet(64)
+	prompt := make([]byte, 220<<10)
+	dst := make([]uint64, 0, blockhash.MaxBlocks)
+	q := &PlacementQuery{PromptTokens: 55_000, PromptBytes: int64(len(prompt)), OutputTokens: 100, MaxWait: time.Minute}
+	rng := testRNG()
+	if n := testing.AllocsPerRun(50, func() {
+		q.Blocks = blockhash.AppendBlockHashes(dst[:0], 1, prompt)
+		ChooseWorker(q, v, testStart, rng, nil)
+	}); n != 0 {
+		t.Errorf("%v allocations for a prompt of 220 KB", n)
+	}
+	if len(q.Blocks) > blockhash.MaxBlocks {
+		t.Errorf("%d blocks", len(q.Blocks))
+	}
+}

@@ -299,8 +299,8 @@ func TestPrequalAvoidsHotAndSlowWorkers(t *testing.T) {
 	}
 }
 
-// TestPain09_SharedPromptDoesNotPinRequests: a shared system prompt does not direct all requests to one worker.
-func TestPain09_SharedPromptDoesNotPinRequests(t *testing.T) {
+// TestSharedPromptDoesNotPinRequests: a shared system prompt does not direct all requests to one worker.
+func TestSharedPromptDoesNotPinRequests(t *testing.T) {
 	for _, p := range []Policy{Predictive, PrefixAffinity} {
 		t.Run(p.String(), func(t *testing.T) {
 			v, l := newTestFleet(4, "A100")
@@ -393,8 +393,8 @@ func TestPeekDoesNotAdvanceTurns(t *testing.T) {
 	}
 }
 
-// TestPain01_OneScrapeDoesNotHerd: between two scrapes a GPU that looks idle must not get all the traffic.
-func TestPain01_OneScrapeDoesNotHerd(t *testing.T) {
+// TestOneScrapeDoesNotHerd: between two scrapes a GPU that looks idle must not get all the traffic.
+func TestOneScrapeDoesNotHerd(t *testing.T) {
 	for _, p := range []Policy{GPUUtilization, GPUAware} {
 		v, l := newTestFleet(4, "A100")
 		v.Policy = p
@@ -438,5 +438,165 @@ func TestLeastResponseTimeSendsLessToSlowWorkers(t *testing.T) {
 	}
 	if got[0] < 20 {
 		t.Errorf("ten minutes after a slow answer the worker is still avoided: %v", got)
+	}
+}
+
+// TestStaleMetricsDoNotHerd: eight instances see the same reading, one second old: one of 20 workers is idle and
+// the others have ten requests each. Before the next reading they send 400 requests. By readings alone all of them
+// would go to the idle worker; with each instance's own ledger it gets a bounded part.
+func TestStaleMetricsDoNotHerd(t *testing.T) {
+	const instances, workers, each = 8, 20, 50
+	for _, p := range []Policy{Predictive, LeastConnections, LeastQueue, LeastPendingTokens} {
+		total := make([]int, workers)
+		for i := range instances {
+			v, l := newTestFleet(workers, "A100")
+			v.Policy = p
+			for w := 1; w < workers; w++ {
+				for range 2 { // a surplus counts once two scrapes show it
+					l.ObserveScrape(int32(w), inflight.ScrapedLoad{Running: 9, Waiting: 1, KVUsed: -1, MeanPrompt: 1000})
+				}
+			}
+			rng := testRNG()
+			for range i {
+				rng.Uint64()
+			}
+			for n := range each {
+				now := testStart.Add(time.Duration(n) * time.Second / each)
+				d, ok := ChooseWorker(&PlacementQuery{PromptTokens: 1000, OutputTokens: 200, MaxWait: time.Second}, v, now, rng, nil)
+				if !ok {
+					t.Fatal("no worker has room")
+				}
+				l.DispatchRequest(d.ID, 1000, 1200, v.Workers[d.Index].KVTotal, now)
+				total[d.Index]++
+			}
+		}
+		if herd := total[0]; herd > instances*each/3 {
+			t.Errorf("%s: %d of %d requests went to the worker that looked idle: %v", p, herd, instances*each, total)
+		}
+	}
+}
+
+// TestMixedFleetSharesFollowSpeed: one H100 and three L4s at 70 % of their total capacity. A mean over workers
+// would treat them alike; here the H100 gets its part of the capacity, and prompts on the L4s wait no longer than those
+// on it.
+func TestMixedFleetSharesFollowSpeed(t *testing.T) {
+	v, l := newTestFleet(4, "H100", "L4", "L4", "L4")
+	rng := testRNG()
+	var capacity float64
+	for i := range v.Workers {
+		capacity += v.Workers[i].Rates.PrefillRate
+	}
+	const prompt, output = 2000, 50
+	type job struct {
+		e           inflight.LedgerEntry
+		first, done time.Time
+		begun       bool
+	}
+	var jobs []*job
+	free := make([]time.Time, 4) // when each worker's prefill is done
+	got := make([]float64, 4)
+	var waits []float64
+	now := testStart
+	for range 4000 {
+		now = now.Add(time.Duration(rng.ExpFloat64() * prompt / (0.7 * capacity) * float64(time.Second)))
+		jobs = slices.DeleteFunc(jobs, func(j *job) bool {
+			if !j.begun && !j.first.After(now) {
+				j.begun = true
+				l.RecordFirstByte(&j.e, j.first)
+			}
+			if j.done.After(now) {
+				return false
+			}
+			l.FinishRequest(&j.e, j.done)
+			return true
+		})
+		d, ok := ChooseWorker(&PlacementQuery{PromptTokens: prompt, OutputTokens: output, MaxWait: 5 * time.Second}, v, now, rng, nil)
+		if !ok {
+			t.Fatal("no room at seven tenths of the load")
+		}
+		w := &v.Workers[d.Index]
+		begin := free[d.Index]
+		if begin.Before(now) {
+			begin = now
+		}
+		waits = append(waits, begin.Sub(now).Seconds())
+		free[d.Index] = begin.Add(time.Duration(prompt / w.Rates.PrefillRate * float64(time.Second)))
+		step := time.Duration(output * w.Rates.StepSeconds(4, 8000) * float64(time.Second))
+		jobs = append(jobs, &job{e: l.DispatchRequest(d.ID, prompt, prompt+output, w.KVTotal, now), first: free[d.Index], done: free[d.Index].Add(step)})
+		got[d.Index]++
+	}
+	slices.Sort(waits)
+	share := got[0] / 4000
+	due := v.Workers[0].Rates.PrefillRate / capacity
+	t.Logf("the H100 took %.0f %% of the requests, its part of the capacity is %.0f %%; waits p50 %.2f s, p99 %.2f s", 100*share, 100*due, waits[2000], waits[3960])
+	if math.Abs(share-due) > 0.22 {
+		t.Errorf("the H100 took %.2f of the requests, its part of the capacity is %.2f: %v", share, due, got)
+	}
+	if waits[3960] > 1.2 { // two prompts on an L4
+		t.Errorf("p99 of the wait is %.2f s", waits[3960])
+	}
+}
+
+// TestRecoveredWorkerRegainsItsShare: at light load one of four workers is four times as slow for a minute and then
+// recovers. Within three minutes it serves a quarter of the requests again. If it stays slow instead, probing it takes
+// under 2 % of the requests.
+func TestRecoveredWorkerRegainsItsShare(t *testing.T) {
+	for _, forGood := range []bool{false, true} {
+		v, l := newTestFleet(4, "L4")
+		rng := testRNG()
+		var learners []*perfmodel.RateLearner
+		for i := range v.Workers {
+			learners = append(learners, perfmodel.NewRateLearner(v.Workers[i].Rates))
+		}
+		truth := v.Workers[0].Rates
+		took := func(at int, now time.Time) float64 {
+			s := 0.6 * (truth.PrefillBase + 1000/truth.PrefillRate) // all are faster than their prior
+			if since := now.Sub(testStart); at == 0 && since > time.Minute && (forGood || since < 2*time.Minute) {
+				s *= 4
+			}
+			return s * math.Exp(0.05*rng.NormFloat64())
+		}
+		counts := map[int]int{}
+		slow, late := 0, 0
+		swept := testStart
+		for now := testStart; now.Before(testStart.Add(10 * time.Minute)); now = now.Add(500 * time.Millisecond) {
+			if now.Sub(swept) >= 2*time.Second {
+				swept = now
+				var paces []float64
+				for _, w := range learners {
+					if p, _, ok := w.RelativePace(); ok {
+						paces = append(paces, p)
+					}
+				}
+				for _, w := range learners {
+					w.DecayToCohort(perfmodel.SortedMedian(paces), 0, now)
+				}
+			}
+			for i, w := range learners {
+				editWorker(v, i, func(x *WorkerSnapshot) { x.Rates = w.Rates() })
+			}
+			d, ok := ChooseWorker(&PlacementQuery{PromptTokens: 1000, OutputTokens: 20, MaxWait: 5 * time.Second}, v, now, rng, nil)
+			if !ok {
+				t.Fatal("no worker")
+			}
+			e := l.DispatchRequest(v.Workers[d.Index].ID, 1000, 1020, v.Workers[d.Index].KVTotal, now)
+			s := took(int(d.Index), now)
+			at := now.Add(time.Duration(s * float64(time.Second)))
+			l.RecordFirstByte(&e, at)
+			l.FinishRequest(&e, at)
+			learners[d.Index].LearnFirstToken(1000, s)
+			if now.Sub(testStart) > 5*time.Minute {
+				counts[int(d.Index)]++
+				late++
+			}
+			if d.Index == 0 && now.Sub(testStart) > 90*time.Second {
+				slow++
+			}
+		}
+		share := float64(counts[0]) / float64(late)
+		t.Logf("permanently slow %v: three minutes later worker 0 gets %.3f of the requests", forGood, share)
+		if forGood && share > 0.02 || !forGood && (share < 0.15 || share > 0.35) {
+			t.Errorf("permanently slow %v: worker 0 gets %.3f of the requests (%v)", forGood, share, counts)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/local/blockhash"
+	"github.com/spillway-lb/spillway/local/perfmodel"
 	"github.com/spillway-lb/spillway/local/prefix"
 )
 
@@ -101,5 +102,34 @@ func TestOverShareBoundCountsUncachedTokens(t *testing.T) {
 	v.Index.InsertPrompt(0, blocks)
 	if d, ok := ChooseWorker(q, v, now, rand.New(rand.NewPCG(1, 1)), nil); !ok {
 		t.Errorf("a request over fair share whose prompt is cached is not admitted: %+v", d)
+	}
+}
+
+// TestFalsePrefixHitsStopAttracting: an engine has lost its cache without an event. Each answer reports few
+// cached tokens; within 60 answers the hit rate is below a tenth, and the worker attracts no more requests than
+// another.
+func TestFalsePrefixHitsStopAttracting(t *testing.T) {
+	learner := perfmodel.NewRateLearner(perfmodel.EstimatePrior("A100", "llama-3.1-8b").Rates)
+	for range 60 {
+		learner.LearnHit(2000, 0)
+	}
+	if trust := learner.Rates().HitRate; trust > 0.1 {
+		t.Fatalf("after 60 false hits the hit rate is still %.2f", trust)
+	}
+	v, l := newTestFleet(2, "A100")
+	prompt := make([]byte, 16<<10)
+	blocks := blockhash.AppendBlockHashes(nil, 1, prompt)
+	v.Index.InsertPrompt(0, blocks)
+	editWorker(v, 0, func(w *WorkerSnapshot) { w.Rates.HitRate = learner.Rates().HitRate })
+	l.DispatchRequest(0, 1000, 1200, 0, testStart)
+	q := &PlacementQuery{PromptTokens: 4096, PromptBytes: int64(len(prompt)), OutputTokens: 100, Blocks: blocks, MaxWait: time.Second}
+	if d, ok := ChooseWorker(q, v, testStart, testRNG(), nil); !ok || d.Index != 1 {
+		t.Errorf("a lost cache attracted the request to the busier worker: %+v", d)
+	}
+	for range 60 {
+		learner.LearnHit(2000, 2000)
+	}
+	if trust := learner.Rates().HitRate; trust < 0.9 {
+		t.Errorf("after 60 true hits the hit rate is only %.2f", trust)
 	}
 }

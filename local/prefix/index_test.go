@@ -87,9 +87,9 @@ func containsHash(s []uint64, h uint64) bool {
 	return false
 }
 
-// TestPain08_AMillionPrefixesStayInTheBound checks that the index stays within its memory under a million distinct
+// TestAMillionPrefixesStayInTheBound checks that the index stays within its memory under a million distinct
 // prefixes while workers join: few with long lists, and many with shorter ones.
-func TestPain08_AMillionPrefixesStayInTheBound(t *testing.T) {
+func TestAMillionPrefixesStayInTheBound(t *testing.T) {
 	for _, c := range []struct{ bound, most int }{{24 << 20, 100}, {2 << 20, 2}} {
 		t.Run(fmt.Sprintf("%dMiB", c.bound>>20), func(t *testing.T) { testPrefixesStayInTheBound(t, int64(c.bound), c.most) })
 	}
