@@ -4,7 +4,7 @@
 //
 // ChooseWorker picks among the workers of a WorkerView for a PlacementQuery and returns a Choice.
 // A placement has the request and the scratch space of one choice: screening finds the candidates (screen.go, room.go),
-// filters reduce them (overshare.go, tpot.go), and the policy's function picks one (policies_turns.go, policies_load.go,
+// filters reduce them (overshare.go, screen.go), and the policy's function picks one (policies_turns.go, policies_load.go,
 // policies_cache.go; predictive in cost.go). Behavioural constants are in params.go.
 //
 // A worker is a candidate only while it has room for the request: KV cache, sequence slots, and a prefill backlog

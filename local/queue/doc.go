@@ -13,7 +13,7 @@
 // prompt, all running output), and the load of one tenant does not move another's turn. A continuous stream of new
 // tenants cannot starve an old one: a fair-share clock advances with the service given, and no tenant enters far
 // behind it. Within a tenant the earliest due time goes first, and requests that can no longer meet theirs go after
-// all that can. Under overload as many requests as possible are then in time, instead of all being late (missed.go).
+// all that can. Under overload as many requests as possible are then in time, instead of all being late.
 //
 // A request that finds no room may be overtaken a few times; then the others wait for it. A request that is held back
 // because long requests have used up their share of every worker lets all others pass, including shorter requests of
@@ -39,7 +39,7 @@
 // the new item's tenant. As the queue saturates, new batch requests are refused with growing probability before
 // anything is full. A request whose deadline cannot be met at the measured drain rate is refused at once. If such a
 // request is to be refused rather than late (ShedWhenLate: batch requests with a deadline), the largest request of
-// its tenant is evicted instead, so that as many as possible are in time (sheddable.go).
+// its tenant is evicted instead, so that as many as possible are in time.
 //
 // # What the package leaves to its caller
 //

@@ -30,7 +30,7 @@ type Item[T any] struct {
 	// Deadline is when serving it becomes useless; zero means never.
 	Deadline time.Time
 	// ShedWhenLate makes the queue refuse it rather than serve it after its deadline, and maximize the number of such
-	// requests that are in time; see sheddable.go.
+	// requests that are in time; see doc.go, Refusal.
 	ShedWhenLate bool
 	// Value is the caller's own.
 	Value T
