@@ -3,6 +3,7 @@ package archtest
 import (
 	"go/ast"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +16,8 @@ var checkedDocs = []string{"deploy/docs/architecture.md", "deploy/docs/howto-add
 var (
 	inlineCode  = regexp.MustCompile("`([^`\n]+)`")
 	pathPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.*-]+)+$`)
+	// placePattern matches what a document says of an identifier's place: `name` in `path`, `name` (`path`).
+	placePattern = regexp.MustCompile("`([A-Za-z.]+)(?:\\(\\))?` (?:in `([^`]+)`|\\(`([^`]+)`\\))")
 	// identPattern matches Go identifiers with an inner capital, with or without a qualifier: camelCase, Type.Method.
 	identPattern = regexp.MustCompile(`^(?:[A-Za-z][A-Za-z0-9]*\.)*([a-z][a-z0-9]*[A-Z][A-Za-z0-9]*|[A-Z][A-Z0-9]*[a-z][A-Za-z0-9]*)$`)
 )
@@ -22,7 +25,10 @@ var (
 // TestDocumentsNameWhatExists requires every path and Go identifier in backticks of the documents about the code to exist.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	root, _, files := treeWithTests(t)
-	declared := moduleNames(files)
+	declared, byFile := moduleNames(files), map[string]map[string]bool{}
+	for _, f := range files {
+		byFile[path.Join(f.pkg, filepath.Base(f.path))] = moduleNames([]sourceFile{f})
+	}
 	for _, pattern := range checkedDocs {
 		docs, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
@@ -33,10 +39,15 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range inlineCode.FindAllStringSubmatch(withoutBlocks(string(text)), -1) {
+			rel, prose := filepath.ToSlash(strings.TrimPrefix(doc, root+string(filepath.Separator))), withoutBlocks(string(text))
+			for _, m := range inlineCode.FindAllStringSubmatch(prose, -1) {
 				if why := whyMissing(root, doc, m[1], declared); why != "" {
-					rel, _ := filepath.Rel(root, doc)
 					t.Errorf("%s: `%s` %s: write its present name", rel, m[1], why)
+				}
+			}
+			for _, m := range placePattern.FindAllStringSubmatch(strings.Join(strings.Fields(prose), " "), -1) {
+				if place := m[2] + m[3]; isMisplaced(m[1], place, path.Dir(rel), byFile) {
+					t.Errorf("%s: `%s` is not declared in %s: write its present place", rel, m[1], place)
 				}
 			}
 		}
@@ -82,6 +93,28 @@ func whyMissing(root, doc, word string, declared map[string]bool) string {
 		return ""
 	}
 	return "is declared nowhere in the module"
+}
+
+// isMisplaced reports whether a document places a Go identifier in a file or folder that does not declare it. A file
+// name without a folder is one in the folder of the document, docFolder.
+func isMisplaced(name, place, docFolder string, byFile map[string]map[string]bool) bool {
+	m := identPattern.FindStringSubmatch(name)
+	if m == nil {
+		return false
+	}
+	if strings.HasSuffix(place, ".go") && !strings.Contains(place, "/") {
+		place = path.Join(docFolder, place)
+	}
+	known := false
+	for file, names := range byFile {
+		if file == place || path.Dir(file) == place {
+			known = true
+			if names[m[1]] {
+				return false
+			}
+		}
+	}
+	return known
 }
 
 func isTopFolder(root, name string) bool {
@@ -132,5 +165,26 @@ func TestWhyMissing(t *testing.T) {
 	}
 	if withoutBlocks("a\n```\nb\n```\nc\n") != "a\nc\n" {
 		t.Error("fenced blocks are not removed")
+	}
+}
+
+func TestIsMisplaced(t *testing.T) {
+	byFile := map[string]map[string]bool{"local/pick/policy.go": {"ParsePolicy": true}, "local/pick/choose.go": {"ChooseWorker": true}, "local/agent.go": {"Agent": true}}
+	for _, c := range []struct {
+		name, place, docFolder string
+		misplaced              bool
+	}{
+		{"ChooseWorker", "local/pick/choose.go", "deploy/docs", false},
+		{"ChooseWorker", "local/pick/policy.go", "deploy/docs", true},
+		{"pick.ChooseWorker", "local/pick", "deploy/docs", false},
+		{"ChooseWorker", "local", "deploy/docs", true},
+		{"ParsePolicy", "policy.go", "local/pick", false},
+		{"ChooseWorker", "policy.go", "local/pick", true},
+		{"kind", "local/pick", "deploy/docs", false},        // no Go identifier for certain
+		{"ChooseWorker", "spec.yaml", "deploy/docs", false}, // no Go file
+	} {
+		if got := isMisplaced(c.name, c.place, c.docFolder, byFile); got != c.misplaced {
+			t.Errorf("%s in %s: misplaced %v, want %v", c.name, c.place, got, c.misplaced)
+		}
 	}
 }
