@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"go.uber.org/goleak"
 )
 
@@ -160,11 +161,7 @@ func (c *testCluster) stopAll() {
 // waitUntil polls until ok, for conditions without a channel.
 func (c *testCluster) waitUntil(what string, ok func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			c.t.Fatalf("never came true: %s", what)
-		}
-	}
+	testkit.Eventually(c.t, what, ok)
 }
 
 // awaitLeader waits until all running nodes agree on a leader.

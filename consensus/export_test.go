@@ -34,6 +34,14 @@ func (n *Node) FirstLogIndex() (uint64, error) { return n.storage.file.FirstInde
 // DecodeMembership is decodeMembership.
 var DecodeMembership = decodeMembership
 
+// SleepFor is sleepFor.
+var SleepFor = sleepFor
+
+// RunAutopilotOnce makes the autopilot decide at once instead of at its next interval.
+func (n *Node) RunAutopilotOnce(ctx context.Context) {
+	n.autopilot.runAutopilotOnce(ctx, map[string]time.Time{})
+}
+
 // FailDisk makes every write to the disk fail with err; nil ends the failure.
 func (n *Node) FailDisk(err error) {
 	if err == nil {
@@ -47,12 +55,12 @@ func (n *Node) FailDisk(err error) {
 // FailedWrites counts the writes that the disk failed to take.
 func (n *Node) FailedWrites() uint64 { return n.storage.file.disk.failedWrites.Load() }
 
-// AgeContact moves a node's last contact with a member back by the given time.
-func (n *Node) AgeContact(id string, by time.Duration) {
+// AgeContact makes a node's last contact with a member at least the given time old.
+func (n *Node) AgeContact(id string, age time.Duration) {
 	n.contacts.mu.Lock()
 	defer n.contacts.mu.Unlock()
-	if at, ok := n.contacts.lastContact[id]; ok {
-		n.contacts.lastContact[id] = at.Add(-by)
+	if at, ok := n.contacts.lastContact[id]; ok && time.Since(at) < age {
+		n.contacts.lastContact[id] = time.Now().Add(-age)
 	}
 }
 

@@ -143,7 +143,7 @@ func runLinearizability(t *testing.T, seed uint64, sum *runCounts) {
 
 // injectFaults injects faults, most of them at the leader, and clears all of them at its end.
 func (x *faultyCluster) injectFaults(rng *rand.Rand) {
-	for end := time.Now().Add(linearRunTime); time.Now().Before(end); time.Sleep(time.Duration(50+rng.IntN(350)) * time.Millisecond) {
+	for end := time.Now().Add(linearRunTime); time.Now().Before(end); consensus.SleepFor(x.t.Context(), time.Duration(50+rng.IntN(350))*time.Millisecond) {
 		victim := rng.IntN(3)
 		if at := slices.IndexFunc(x.nodes, (*consensus.Node).IsLeader); at >= 0 && rng.IntN(3) > 0 {
 			victim = at
@@ -174,7 +174,7 @@ func (x *faultyCluster) injectFaults(rng *rand.Rand) {
 		case 4:
 			x.counts.kills.Add(1)
 			x.killNode(victim)
-			time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
+			consensus.SleepFor(x.t.Context(), time.Duration(rng.IntN(500))*time.Millisecond)
 			x.bootNode(victim)
 		case 5:
 			x.counts.transfers.Add(1)
@@ -194,7 +194,7 @@ func (x *faultyCluster) runClient(ctx context.Context, id int, rng *rand.Rand) {
 	for op := 0; ctx.Err() == nil; op++ {
 		n := x.running[rng.IntN(3)].Load()
 		if n == nil {
-			time.Sleep(time.Millisecond)
+			consensus.SleepFor(ctx, time.Millisecond)
 			continue
 		}
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(100+rng.IntN(2000))*time.Millisecond)
@@ -206,7 +206,7 @@ func (x *faultyCluster) runClient(ctx context.Context, id int, rng *rand.Rand) {
 			seen = x.writeSpec(call, id, n, seen, fmt.Sprintf("%d.%d", id, op))
 		}
 		cancel()
-		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+		consensus.SleepFor(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // startSigningNode starts a single node whose specs have no TTLs to wait for.
@@ -52,11 +54,7 @@ func TestSigningOutlivesRestarts(t *testing.T) {
 		want := n.State().Signing
 		s.stopNode(n)
 		n = s.startSigningNode(dir)
-		for end := time.Now().Add(time.Minute); !n.IsLeader() || n.State().Signing == nil; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("after a restart: %+v", n.State().Signing)
-			}
-		}
+		testkit.Eventually(t, "the node leads and has the state of the signing again", func() bool { return n.IsLeader() && n.State().Signing != nil })
 		if got := n.State().Signing; got.Phase != want.Phase || len(got.Keys) != len(want.Keys) || !bytes.Equal(got.Keys[0].Secret, want.Keys[0].Secret) || !got.StepDueAt.Equal(want.StepDueAt) {
 			t.Fatalf("after a restart: %+v, want %+v", got, want)
 		}

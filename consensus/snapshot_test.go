@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -115,10 +116,6 @@ func TestRestartFromSnapshotAndLog(t *testing.T) {
 	} else if metas, err := list.List(); err != nil || metas[0].Index < 2 {
 		t.Fatalf("no snapshot was taken: %v", err)
 	}
-	for end := time.Now().Add(time.Minute); n.State().Hash() != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("restarted at spec %d, want the state of spec 8", n.State().SpecVersion)
-		}
-	}
+	testkit.Eventually(t, "the state of spec 8 after a restart", func() bool { return n.State().Hash() == want })
 	put(n, 8, 9)
 }
