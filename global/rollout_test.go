@@ -32,6 +32,15 @@ func stageRequest(text string, change func(*admin.ApplyRequest)) admin.ApplyRequ
 	return r
 }
 
+// awaitRolloutFigures waits until the leader has judged the staged spec and recorded figures that contain a text.
+func (p *testFleet) awaitRolloutFigures(text string) {
+	p.t.Helper()
+	testkit.Eventually(p.t, "the figures of the rollout contain "+text, func() bool {
+		g := p.awaitLeader().node.State().Rollout
+		return g == nil || strings.Contains(g.Figures, text)
+	})
+}
+
 // awaitRolloutEnd waits until no spec is staged and returns the audit record of how it ended.
 func (p *testFleet) awaitRolloutEnd() admin.AuditRecord {
 	p.t.Helper()
@@ -143,7 +152,7 @@ func TestStagedSpecInOneRegion(t *testing.T) {
 
 	t.Run("too little data", func(t *testing.T) {
 		p.gateways["frankfurt"].reportOutcomes(a.Stage.Number, 20, 20)
-		time.Sleep(4 * rolloutCheckInterval)
+		p.awaitRolloutFigures("20 requests, too few to judge")
 		if g := p.awaitLeader().node.State().Rollout; g == nil || g.Number != a.Stage.Number {
 			t.Fatal("20 requests have ended a rollout that needs 50")
 		}
@@ -215,7 +224,7 @@ func TestUnreachableRegionPausesTheRollout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(8 * rolloutCheckInterval)
+	p.awaitRolloutFigures("have passed") // recorded after minProgressInterval, three times the window
 	g := p.awaitLeader().node.State().Rollout
 	if g == nil || g.Number != a.Stage.Number || g.Elapsed > 300*time.Millisecond {
 		t.Fatalf("silence has come to %+v", g)

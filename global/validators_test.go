@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // In these tests, third-party validators check a signed fleet on loopback. Debian has them in the packages
@@ -54,15 +55,13 @@ func newSignedFleet(t *testing.T) (*testFleet, *admin.Client) {
 
 func (p *testFleet) changeDNSSEC(t *testing.T, c *admin.Client, action string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	testkit.Eventually(t, "a leader accepts dnssec "+action, func() bool {
 		_, err := c.ChangeDNSSEC(t.Context(), admin.DNSSECRequest{Action: action, Reason: "test"})
-		if err == nil {
-			return
-		}
-		if !strings.Contains(err.Error(), consensus.ErrNoLeader.Error()) || time.Now().After(end) {
+		if err != nil && !strings.Contains(err.Error(), consensus.ErrNoLeader.Error()) {
 			t.Fatal(err)
 		}
-	}
+		return err == nil
+	})
 }
 
 func fetchDNSSEC(t *testing.T, c *admin.Client) *admin.DNSSECAnswer {
@@ -184,22 +183,22 @@ func (p *testFleet) startUnboundOn(t *testing.T, port, ds string) string {
 			t.Logf("unbound prints\n%s", log.String())
 		}
 	})
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+	portTaken := false
+	testkit.Eventually(t, "unbound answers", func() bool {
 		select {
 		case <-ended:
-			if strings.Contains(log.String(), "Address already in use") {
-				return ""
+			if portTaken = strings.Contains(log.String(), "Address already in use"); !portTaken {
+				t.Fatal("unbound ended by itself")
 			}
-			t.Fatal("unbound ended by itself")
+			return true
 		default:
+			return strings.Contains(digQuery(t, port, testService, "A"), "status: NOERROR")
 		}
-		if strings.Contains(digQuery(t, port, testService, "A"), "status: NOERROR") {
-			return port
-		}
-		time.Sleep(100 * time.Millisecond)
+	})
+	if portTaken {
+		return ""
 	}
-	t.Fatal("after a minute unbound gives no answer")
-	return ""
+	return port
 }
 
 func digQuery(t *testing.T, port, name, qtype string) string {
@@ -256,11 +255,10 @@ func TestUnboundValidatesThroughAKeyRoll(t *testing.T) {
 	for fetchDNSSEC(t, c).Phase == string(consensus.PhaseRetiring) {
 		checkAllAuthentic(t, "retiring", next)
 	}
-	time.Sleep(1100 * time.Millisecond) // the TTL of the keys
+	testkit.Eventually(t, "the old DS fails once the keys' TTL is over: otherwise this test would see nothing", func() bool {
+		return strings.Contains(digQuery(t, old, fmt.Sprintf("late%d.api.example.", time.Now().UnixNano()), "A"), "SERVFAIL")
+	})
 	checkAllAuthentic(t, "after the roll", next)
-	if out := digQuery(t, old, fmt.Sprintf("late%d.api.example.", time.Now().UnixNano()), "A"); !strings.Contains(out, "SERVFAIL") {
-		t.Errorf("the old DS still does: this test would see nothing\n%s", out)
-	}
 }
 
 // TestDNSViz has dnsviz run all its checks against all nodes.
