@@ -45,28 +45,6 @@ func (k RecordKinds) appendTypes(list []uint16) []uint16 {
 	return list
 }
 
-// Kinds returns the types for which the set has records.
-func (r *PreparedRecords) Kinds() (k RecordKinds) {
-	if r == nil {
-		return 0
-	}
-	if len(r.v4) > 0 {
-		k |= KindA
-	}
-	if len(r.v6) > 0 {
-		k |= KindAAAA
-	}
-	if r.serviceBinding != nil {
-		k |= KindHTTPS | KindSVCB
-	}
-	return k
-}
-
-// remainingKinds returns the kinds that remain when the queried type is absent.
-func (a *ServiceAnswer) remainingKinds(qtype uint16) RecordKinds {
-	return (a.Kinds | a.Records.Kinds()) &^ kindOfType(qtype)
-}
-
 // typeBitmap returns the type bitmap of an NSEC record (RFC 4034, 4.1.2), including RRSIG and NSEC themselves.
 func typeBitmap(types ...uint16) []byte {
 	types = append(types, dns.TypeRRSIG, dns.TypeNSEC)

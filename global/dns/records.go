@@ -106,3 +106,20 @@ func (r *PreparedRecords) recordsOf(qtype uint16) (all []byte, size int) {
 	}
 	return r.v6, recordLenAAAA
 }
+
+// Kinds returns the types for which the set has records.
+func (r *PreparedRecords) Kinds() (k RecordKinds) {
+	if r == nil {
+		return 0
+	}
+	if len(r.v4) > 0 {
+		k |= KindA
+	}
+	if len(r.v6) > 0 {
+		k |= KindAAAA
+	}
+	if r.serviceBinding != nil {
+		k |= KindHTTPS | KindSVCB
+	}
+	return k
+}

@@ -146,6 +146,17 @@ func (s *Server) releasePorts() {
 	}
 }
 
+// serveSlow answers until all readers have ended and the queue is empty.
+func (s *Server) serveSlow() {
+	out := make([]byte, 2*maxUDPSize)
+	for j := range s.slow.readyJobs {
+		if reply, ok := s.answerAndObserve(out, j.msg[:j.n], j.from.Addr(), UDP); ok {
+			j.sock.sendReply(reply, replyControl(j.oob[:j.oobn]), j.from)
+		}
+		s.slow.freeJobs <- j
+	}
+}
+
 // answerAndObserve answers one message and calls the observer.
 func (s *Server) answerAndObserve(dst, msg []byte, from netip.Addr, by Transport) (out []byte, ok bool) {
 	begin := time.Now()

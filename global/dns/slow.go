@@ -48,21 +48,3 @@ func (p *slowPath) offerJob(sock *udpSocket, msg, oob []byte, from netip.AddrPor
 		return false
 	}
 }
-
-// serveSlow answers until all readers have ended and the queue is empty.
-func (s *Server) serveSlow() {
-	out := make([]byte, 2*maxUDPSize)
-	for j := range s.slow.readyJobs {
-		if reply, ok := s.answerAndObserve(out, j.msg[:j.n], j.from.Addr(), UDP); ok {
-			j.sock.sendReply(reply, replyControl(j.oob[:j.oobn]), j.from)
-		}
-		s.slow.freeJobs <- j
-	}
-}
-
-// passToSlowPath passes a message to the slow path, or counts it as lost.
-func (r *udpReader) passToSlowPath(msg, oob []byte, from netip.AddrPort) {
-	if !r.server.slow.offerJob(r.sock, msg, oob, from) {
-		r.countOutcome(fastOutcome{failed: true})
-	}
-}

@@ -1,6 +1,10 @@
 package dns
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/miekg/dns"
+)
 
 // Snapshot is an immutable snapshot from which a server answers. Several goroutines read it at once.
 type Snapshot interface {
@@ -42,6 +46,27 @@ type ZoneData struct {
 	Signer *Signer
 	// CAA are the authorities that may issue certificates for names in the zone. Empty: any.
 	CAA []CAA
+}
+
+// Timers of the SOA. They are for secondaries, which do not exist; checking tools expect them within the bounds of
+// RFC 1912.
+const (
+	soaRefresh = 14_400
+	soaRetry   = 3600
+	soaExpire  = 1_209_600
+)
+
+// newSOA returns the zone's SOA as a record of the library.
+func (z *ZoneData) newSOA(owner string, ttl uint32) *dns.SOA {
+	primary := z.Name
+	if len(z.NS) > 0 {
+		primary = z.NS[0].Name
+	}
+	return &dns.SOA{
+		Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
+		Ns:  primary, Mbox: z.Contact, Serial: z.Serial,
+		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: z.NegativeTTL,
+	}
 }
 
 // CAA is one property of RFC 8659.
@@ -90,4 +115,9 @@ func (a *ServiceAnswer) extendedError() uint16 {
 		return edeForged
 	}
 	return noEDE
+}
+
+// remainingKinds returns the kinds that remain when the queried type is absent.
+func (a *ServiceAnswer) remainingKinds(qtype uint16) RecordKinds {
+	return (a.Kinds | a.Records.Kinds()) &^ kindOfType(qtype)
 }

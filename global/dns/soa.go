@@ -82,24 +82,3 @@ func wireName(name string) []byte {
 	}
 	return b[:n]
 }
-
-// Timers of the SOA. They are for secondaries, which do not exist; checking tools expect them within the bounds of
-// RFC 1912.
-const (
-	soaRefresh = 14_400
-	soaRetry   = 3600
-	soaExpire  = 1_209_600
-)
-
-// newSOA returns the zone's SOA as a record of the library.
-func (z *ZoneData) newSOA(owner string, ttl uint32) *dns.SOA {
-	primary := z.Name
-	if len(z.NS) > 0 {
-		primary = z.NS[0].Name
-	}
-	return &dns.SOA{
-		Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
-		Ns:  primary, Mbox: z.Contact, Serial: z.Serial,
-		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: z.NegativeTTL,
-	}
-}

@@ -62,6 +62,13 @@ func (r *udpReader) answerQuery(dst, msg []byte, from netip.Addr, now time.Time)
 	return 0, true
 }
 
+// passToSlowPath passes a message to the slow path, or counts it as lost.
+func (r *udpReader) passToSlowPath(msg, oob []byte, from netip.AddrPort) {
+	if !r.server.slow.offerJob(r.sock, msg, oob, from) {
+		r.countOutcome(fastOutcome{failed: true})
+	}
+}
+
 // recoverPanic limits a panic to the loss of one answer.
 func (r *udpReader) recoverPanic(n *int, slow *bool) {
 	if p := recover(); p != nil {

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"math"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -24,53 +23,6 @@ type leaseHolder struct {
 	grantedAt time.Time
 }
 
-// isInTouch reports whether a gateway has recently confirmed a message of this term.
-func (l *Allocator) isInTouch(h *leaseHolder) bool {
-	return h.report != nil && h.report.Holding.Term == l.term &&
-		h.report.Age+time.Duration(h.report.Holding.AgeMillis)*time.Millisecond <= maxAckAge
-}
-
-// mayOldGrantsHold reports whether grants of the previous leader may still be in force. Until they have expired, or
-// all gateways have confirmed that they hold at most their static shares, no gateway gets a list, because a list
-// would raise others to theirs.
-func (l *Allocator) mayOldGrantsHold(now time.Time) bool {
-	if now.Sub(l.startedAt) > spec.LeaseDuration+2*maxMessageDelay {
-		return false
-	}
-	for _, h := range l.holders {
-		if l.isInTouch(h) && h.number > 0 && h.report.Holding.Number == h.number {
-			h.holdConfirmed = true
-		}
-		if !h.holdConfirmed {
-			return true
-		}
-	}
-	return false
-}
-
-// updateHolder checks whether a gateway confirms our messages.
-func (l *Allocator) updateHolder(h *leaseHolder, dark bool) {
-	in := l.isInTouch(h)
-	there := in && h.report.Holding.Number == h.number
-	switch {
-	case !h.followsLists && h.number == 0 && h.report != nil:
-		h.number, h.hold = 1, true
-		if held := h.report.Holding; held.Term == l.term && held.Number < math.MaxUint64 {
-			h.number = held.Number + 1 // it was in the spec before and refuses a lower number of the same term
-		}
-	case !h.followsLists && there && h.number > 0 && !dark:
-		h.followsLists = true
-		h.beginList()
-		l.updateShares(h, (*quotaShare).resetToStatic)
-	case h.followsLists && !in:
-		h.followsLists, h.hold = false, true
-		h.number++
-	case h.followsLists && there && !h.acked:
-		h.acked = true
-		l.updateShares(h, func(s *quotaShare) { s.acknowledged = s.offered })
-	}
-}
-
 // markRemoved records that the spec no longer lists the gateway. It gets no messages, and what it holds expires. If
 // the spec lists it again, it is sent a hold first.
 func (h *leaseHolder) markRemoved() {
@@ -85,16 +37,6 @@ func (h *leaseHolder) markRemoved() {
 func (h *leaseHolder) beginList() {
 	h.number++
 	h.hold, h.acked, h.listSent = false, false, false
-}
-
-func (l *Allocator) updateShares(h *leaseHolder, f func(*quotaShare)) {
-	for _, c := range l.quotas {
-		for _, s := range c.shares {
-			if s.holder == h {
-				f(s)
-			}
-		}
-	}
 }
 
 // hasLapsed reports whether our grants to a gateway out of touch have expired for certain.

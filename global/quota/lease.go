@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -268,6 +269,63 @@ func needsMoreThanShare(u *capacity.TenantUsage, static spec.Quota, day int64) b
 }
 
 func isOverHalf(n, static int64) bool { return n > 0 && 2*n > static }
+
+// isInTouch reports whether a gateway has recently confirmed a message of this term.
+func (l *Allocator) isInTouch(h *leaseHolder) bool {
+	return h.report != nil && h.report.Holding.Term == l.term &&
+		h.report.Age+time.Duration(h.report.Holding.AgeMillis)*time.Millisecond <= maxAckAge
+}
+
+// mayOldGrantsHold reports whether grants of the previous leader may still be in force. Until they have expired, or
+// all gateways have confirmed that they hold at most their static shares, no gateway gets a list, because a list
+// would raise others to theirs.
+func (l *Allocator) mayOldGrantsHold(now time.Time) bool {
+	if now.Sub(l.startedAt) > spec.LeaseDuration+2*maxMessageDelay {
+		return false
+	}
+	for _, h := range l.holders {
+		if l.isInTouch(h) && h.number > 0 && h.report.Holding.Number == h.number {
+			h.holdConfirmed = true
+		}
+		if !h.holdConfirmed {
+			return true
+		}
+	}
+	return false
+}
+
+// updateHolder checks whether a gateway confirms our messages.
+func (l *Allocator) updateHolder(h *leaseHolder, dark bool) {
+	in := l.isInTouch(h)
+	there := in && h.report.Holding.Number == h.number
+	switch {
+	case !h.followsLists && h.number == 0 && h.report != nil:
+		h.number, h.hold = 1, true
+		if held := h.report.Holding; held.Term == l.term && held.Number < math.MaxUint64 {
+			h.number = held.Number + 1 // it was in the spec before and refuses a lower number of the same term
+		}
+	case !h.followsLists && there && h.number > 0 && !dark:
+		h.followsLists = true
+		h.beginList()
+		l.updateShares(h, (*quotaShare).resetToStatic)
+	case h.followsLists && !in:
+		h.followsLists, h.hold = false, true
+		h.number++
+	case h.followsLists && there && !h.acked:
+		h.acked = true
+		l.updateShares(h, func(s *quotaShare) { s.acknowledged = s.offered })
+	}
+}
+
+func (l *Allocator) updateShares(h *leaseHolder, f func(*quotaShare)) {
+	for _, c := range l.quotas {
+		for _, s := range c.shares {
+			if s.holder == h {
+				f(s)
+			}
+		}
+	}
+}
 
 func (l *Allocator) holdersInOrder() []*leaseHolder {
 	out := make([]*leaseHolder, 0, len(l.holders))

@@ -168,5 +168,22 @@ func (r Rule) formatLimit(v float64) string {
 	return time.Duration(math.Round(v * float64(time.Second))).String()
 }
 
+// minSample returns the minimum sample: a hundred for the 99th percentile, because in a smaller sample one in a
+// hundred is less than one request.
+func (g AbortConditions) minSample(r Rule) int64 {
+	if r.Metric != TTFT {
+		return g.MinRequests
+	}
+	return max(g.MinRequests, int64(math.Ceil(1/(1-r.Quantile)-1e-9)))
+}
+
+// formatRounded formats a rounded amount.
+func (r Rule) formatRounded(v float64) string {
+	if r.Metric == TTFT {
+		return time.Duration(v * float64(time.Second)).Round(100 * time.Microsecond).String()
+	}
+	return fmt.Sprintf("%.3g%%", v*100)
+}
+
 // formatNumber returns a short form that is exact enough to be parsed again.
 func formatNumber(v float64) string { return strconv.FormatFloat(math.Round(v*1e9)/1e9, 'f', -1, 64) }

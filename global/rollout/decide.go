@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -40,36 +39,6 @@ const (
 
 // String returns the name of an action.
 func (a RolloutAction) String() string { return [...]string{"wait", "promote", "rollback"}[a] }
-
-// findingState is the result of a rule for one group of requests.
-type findingState uint8
-
-const (
-	stateOK         findingState = iota
-	stateTooFew                  // too few requests
-	stateNoBaseline              // nothing to compare with
-	stateUncertain               // over the limit, but it may be chance
-	stateBreached
-)
-
-// Finding is the result of one rule for one group of requests.
-type Finding struct {
-	Region         string // empty: all of them
-	Service, Model string // both empty: all requests of the region
-	Rule           Rule
-	Sample         int64
-	Value, Limit   float64 // Limit is absolute: for a relative rule, factor times baseline
-	state          findingState
-	isTotal        bool
-}
-
-// RolloutDecision is what to do now, and why.
-type RolloutDecision struct {
-	Action     RolloutAction
-	TimeCounts bool // the time since the last check counts towards the window
-	Reason     string
-	Findings   []Finding // the worst first
-}
 
 // DecideRollout judges a rollout. The result depends only on its argument.
 func DecideRollout(in *RolloutInput) RolloutDecision {
@@ -155,14 +124,14 @@ func (in *RolloutInput) appendGroups(out []requestGroup, name string, of []Regio
 }
 
 func (in *RolloutInput) fillGroup(g requestGroup, of []RegionReport) requestGroup {
-	g.current = g.sumOutcomes(of, in.Number)
-	before, others := g.sumOutcomes(of, 0), g.sumOutcomes(in.Others, in.Number)
+	g.current = sumOutcomes(&g, of, in.Number)
+	before, others := sumOutcomes(&g, of, 0), sumOutcomes(&g, in.Others, in.Number)
 	g.beforeRollout, g.otherRegions = &before, &others
 	return g
 }
 
 // sumOutcomes sums up the group's requests in some regions under a stage.
-func (g *requestGroup) sumOutcomes(of []RegionReport, stage uint64) (total capacity.OutcomeCounts) {
+func sumOutcomes(g *requestGroup, of []RegionReport, stage uint64) (total capacity.OutcomeCounts) {
 	for i := range of {
 		for j := range of[i].Outcomes {
 			if o := &of[i].Outcomes[j]; o.Stage == stage && (g.allRequests || o.Service == g.service && o.Model == g.model) {
@@ -202,52 +171,4 @@ func (in *RolloutInput) evaluateRule(g requestGroup, r Rule) Finding {
 		f.state = stateUncertain
 	}
 	return f
-}
-
-// String returns one line for operators and for the audit.
-func (f *Finding) String() string {
-	var b strings.Builder
-	where := cmp.Or(f.Region, "everywhere")
-	if f.Service != "" || f.Model != "" {
-		where += " " + cmp.Or(f.Model, "(no model)") + " of " + cmp.Or(f.Service, "(no service)")
-	}
-	fmt.Fprintf(&b, "%s: %s is %s of %d requests", where, f.Rule.Name(), f.Rule.formatRounded(f.Value), f.Sample)
-	switch f.state {
-	case stateTooFew:
-		return b.String() + ", too few to judge"
-	case stateNoBaseline:
-		return b.String() + ", and nothing to compare with"
-	}
-	fmt.Fprintf(&b, ", limit %s", f.Rule.formatRounded(f.Limit))
-	if f.Rule.Relative {
-		fmt.Fprintf(&b, " (%sx)", formatNumber(f.Rule.Limit))
-	}
-	if f.state == stateUncertain {
-		b.WriteString(", which may be chance")
-	}
-	return b.String()
-}
-
-// formatRounded formats a rounded amount.
-func (r Rule) formatRounded(v float64) string {
-	if r.Metric == TTFT {
-		return time.Duration(v * float64(time.Second)).Round(100 * time.Microsecond).String()
-	}
-	return fmt.Sprintf("%.3g%%", v*100)
-}
-
-// maxReportedFindings bounds the findings in a report.
-const maxReportedFindings = 20
-
-// FormatReport lists the findings, the worst first.
-func (v *RolloutDecision) FormatReport() string {
-	var b strings.Builder
-	for i := range v.Findings {
-		if i == maxReportedFindings {
-			fmt.Fprintf(&b, "and %d more\n", len(v.Findings)-i)
-			break
-		}
-		b.WriteString(v.Findings[i].String() + "\n")
-	}
-	return b.String()
 }

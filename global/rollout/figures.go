@@ -38,15 +38,6 @@ func (r Rule) sampleSize(o *capacity.OutcomeCounts) (n int64) {
 	return n
 }
 
-// minSample returns the minimum sample: a hundred for the 99th percentile, because in a smaller sample one in a
-// hundred is less than one request.
-func (g AbortConditions) minSample(r Rule) int64 {
-	if r.Metric != TTFT {
-		return g.MinRequests
-	}
-	return max(g.MinRequests, int64(math.Ceil(1/(1-r.Quantile)-1e-9)))
-}
-
 // measuredValue returns the figure itself: a share, or seconds.
 func (r Rule) measuredValue(o *capacity.OutcomeCounts) float64 {
 	if r.Metric != TTFT {
