@@ -171,7 +171,8 @@ func TestLostTelemetryAloneEndsNoRequests(t *testing.T) {
 	}
 	testkit.Eventually(t, "both are under way", func() bool { return len(l.requests) == 2 })
 	c.cut.Store(true)
-	time.Sleep(4 * time.Second) // longer than the loss detection and the silence that a stream may have
+	// Longer than the loss detection and the silence that a stream may have.
+	testkit.HoldsFor(t, 4*time.Second, "both requests stay at the zone", func() bool { return len(l.requests) == 2 })
 	close(answer)
 	wg.Wait()
 	if len(l.requests) != 2 {

@@ -1,12 +1,10 @@
 package regional_test
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -49,13 +47,9 @@ spillway_regional_tokens_total{class="standard",kind="cached",model="small",sour
 spillway_regional_tokens_total{class="standard",kind="completion",model="small",source="stated"} 2
 spillway_regional_tokens_total{class="standard",kind="prompt",model="small",source="stated"} 9
 `
-	err := errors.New("not looked at")
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		err = testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_regional_tokens_total")
-	}
-	if err != nil {
-		t.Error(err)
-	}
+	testkit.EventuallySucceeds(t, testkit.WaitBound, "all tokens are counted", func() error {
+		return testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_regional_tokens_total")
+	})
 }
 
 // The gateway requests usage from engines on every stream, and removes it for clients that did not ask.

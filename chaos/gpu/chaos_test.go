@@ -5,7 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // TestLeakExhaustsMemoryAndRestarts: the worker runs out of memory after the configured requests, is unavailable, and
@@ -25,14 +26,7 @@ func TestLeakExhaustsMemoryAndRestarts(t *testing.T) {
 	if status, _ := c.getPage("/health"); status != 503 {
 		t.Errorf("health of a dead process: %d", status)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if status, _ := c.getPage("/health"); status == 200 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("it never came back")
-		}
-	}
+	testkit.Eventually(t, "the worker is restarted", func() bool { status, _ := c.getPage("/health"); return status == 200 })
 	if _, page := c.getPage("/metrics"); !strings.Contains(page, "prompt_tokens_total{engine=\"0\",model_name=") || s.Gauges().KVUsed != 0 {
 		t.Errorf("%+v %s", s.Gauges(), page)
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local/engine/kvevents"
 )
 
@@ -75,14 +75,13 @@ func TestPublishedEventsMatchTheCache(t *testing.T) {
 		}
 		agree := func(when string, ms ...*cacheFollower) {
 			t.Helper()
-			deadline := time.Now().Add(time.Minute)
 			for _, m := range ms {
-				for m.countBlocks() != cached() || m.gaps > 0 {
-					if time.Now().After(deadline) {
-						t.Fatalf("%s: %d blocks are published and %d cached, %d gaps", when, m.countBlocks(), cached(), m.gaps)
+				testkit.EventuallySucceeds(t, testkit.WaitBound, when, func() error {
+					if published, held := m.countBlocks(), cached(); published != held || m.gaps > 0 {
+						return fmt.Errorf("%d blocks are published and %d cached, %d gaps", published, held, m.gaps)
 					}
-					time.Sleep(5 * time.Millisecond)
-				}
+					return nil
+				})
 			}
 		}
 		ask := func(name string, n int) {
@@ -102,9 +101,7 @@ func TestPublishedEventsMatchTheCache(t *testing.T) {
 		}
 		second := join()
 		agree("joined late", first, second)
-		for s.Gauges().KVUsed > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		testkit.Eventually(t, "no block is in use", func() bool { return s.Gauges().KVUsed == 0 })
 		resp, err := c.Post(c.url+"/reset_prefix_cache", "", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/gpu"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // burstSource is n small requests, one every gap.
@@ -225,19 +226,15 @@ func TestRetriesResolveServiceAgain(t *testing.T) {
 	}
 	s := startTestServer(t, func(w http.ResponseWriter, _ *http.Request) { streamTokens(w, 4, true) })
 	names := startNameServer(t, 60, 0, "127.0.5.2") // no listener there
-	moved := make(chan struct{})
-	go func() {
-		defer close(moved)
-		for names.queries.Load() < 2 {
-			time.Sleep(time.Millisecond)
+	names.afterQuery.Store(new(func(n int64) {
+		if n == 2 {
+			names.setAddrs("127.0.0.1")
 		}
-		names.setAddrs("127.0.0.1")
-	}()
+	}))
 	r := runGenerator(t, Config{
 		Source: &burstSource{left: 1}, Stream: true, Clients: []Client{{Source: netip.MustParseAddr("127.0.0.1")}},
 		Target: Target{Service: "chat.api.example", DNS: []string{names.addr()}, Port: portNumber(t, s.URL)},
 	})
-	<-moved
 	if r.OK != 1 || r.Retried != 1 {
 		t.Errorf("ok %d, retried %d, lost %d", r.OK, r.Retried, r.Lost)
 	}
@@ -292,11 +289,9 @@ func TestOpenLoopDoesNotWaitForAnswers(t *testing.T) {
 	g := newTestGenerator(t, Config{Source: &burstSource{left: 12, gap: time.Millisecond}, Target: Target{URLs: []string{s.URL}}, Stream: true, MaxInFlight: 10})
 	done := make(chan error)
 	go func() { done <- g.Run(context.Background()) }()
-	for deadline := time.Now().Add(time.Minute); inside.Load() < 10 || g.CurrentReport().Skipped < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("only %d requests left while the first was unanswered", inside.Load())
-		}
-	}
+	testkit.Eventually(t, "10 requests are sent while the first is unanswered, and 2 are skipped", func() bool {
+		return inside.Load() >= 10 && g.CurrentReport().Skipped >= 2
+	})
 	if r := g.CurrentReport(); r.InFlight != 10 || r.Sent != 10 {
 		t.Errorf("%+v", r)
 	}

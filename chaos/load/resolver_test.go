@@ -18,8 +18,10 @@ type testNameServer struct {
 	rcode   byte
 	silent  atomic.Bool
 	queries atomic.Int64
-	from    atomic.Pointer[netip.AddrPort]
-	done    chan struct{}
+	// afterQuery, if set, is called after each reply with the number of queries so far.
+	afterQuery atomic.Pointer[func(n int64)]
+	from       atomic.Pointer[netip.AddrPort]
+	done       chan struct{}
 }
 
 func startNameServer(t testing.TB, ttl uint32, rcode byte, addrs ...string) *testNameServer {
@@ -56,10 +58,13 @@ func (s *testNameServer) serveQueries() {
 		if err != nil {
 			return
 		}
-		s.queries.Add(1)
+		number := s.queries.Add(1)
 		s.from.Store(&from)
 		if !s.silent.Load() {
 			s.conn.WriteToUDPAddrPort(s.makeReply(buf[:n]), from)
+		}
+		if f := s.afterQuery.Load(); f != nil {
+			(*f)(number)
 		}
 	}
 }

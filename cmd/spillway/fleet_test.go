@@ -27,6 +27,8 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // testTimeout bounds steps without a bound of their own. It is generous because these tests run on busy machines.
@@ -258,38 +260,26 @@ func adminServerURL(role, name string) string {
 // waitForSuccess waits until f returns nil.
 func waitForSuccess(t *testing.T, within time.Duration, what string, f func() error) time.Duration {
 	t.Helper()
-	began := time.Now()
-	for {
-		err := f()
-		took := time.Since(began)
-		if err == nil {
-			return took
-		}
-		if took > within {
-			t.Fatalf("after %s, not yet: %s: %v", within, what, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	return testkit.EventuallySucceeds(t, within, what, f)
 }
 
 // waitUntilStable calls f for the whole bound, waits until it returns nil, and returns when f last failed.
 func waitUntilStable(t *testing.T, bound time.Duration, what string, f func() error) time.Duration {
 	t.Helper()
 	began, last := time.Now(), time.Duration(0)
-	for {
+	testkit.EventuallySucceeds(t, testTimeout, what, func() error {
 		err := f()
 		took := time.Since(began)
 		if err != nil {
 			last = took
+			return err
 		}
-		switch {
-		case err == nil && took > bound:
-			return last
-		case took > testTimeout:
-			t.Fatalf("after %s, not yet: %s: %v", testTimeout, what, err)
+		if took <= bound {
+			return fmt.Errorf("holds, and %s have not passed", bound)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
+	return last
 }
 
 // readSample reads one value from a metrics page: that of the line that begins with prefix.

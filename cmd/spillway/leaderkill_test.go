@@ -21,6 +21,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/internal/admin"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // crashTestCluster is a cluster of three global nodes, as processes, with continuous writes and DNS queries.
@@ -156,7 +157,7 @@ func (c *crashTestCluster) startLoad(t *testing.T) (stop func()) {
 
 // writeSpecs applies one spec after another at one node, without --based-on.
 func (c *crashTestCluster) writeSpecs(ctx context.Context, t *testing.T, i int, text string) {
-	for ; ctx.Err() == nil; time.Sleep(rand.N(30 * time.Millisecond)) {
+	for ; ctx.Err() == nil; testkit.PauseUnlessDone(ctx, rand.N(30*time.Millisecond)) {
 		if c.aliveEpoch[i].Load()%2 == 0 || c.countUnverified() > 200 {
 			continue
 		}
@@ -205,7 +206,7 @@ func (c *crashTestCluster) recordAck(t *testing.T, version uint64, reason string
 func (c *crashTestCluster) queryContinuously(ctx context.Context, t *testing.T, i int) {
 	server := c.Nodes[i].Addr["dns"]
 	subnet := clientSubnets()["tokyo"]
-	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+	for ; ctx.Err() == nil; testkit.PauseUnlessDone(ctx, 5*time.Millisecond) {
 		life := c.aliveEpoch[i].Load()
 		if life%2 == 0 {
 			continue
@@ -269,10 +270,12 @@ func (c *crashTestCluster) killLeader(t *testing.T) (without, silent time.Durati
 	})
 	c.verifyAudit(t) // later writes displace the records of earlier ones
 	c.waitForMoreWrites(t, "writes before a kill")
-	for end := time.Now().Add(time.Second); c.appliesInFlight.Load() == 0 && time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
-		continue
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for c.appliesInFlight.Load() == 0 && soon.Err() == nil {
+		testkit.PauseUnlessDone(soon, 100*time.Microsecond)
 	}
-	time.Sleep(rand.N(10 * time.Millisecond))
+	testkit.PauseUnlessDone(t.Context(), rand.N(10*time.Millisecond)) // a random moment within the write
 	n := c.Nodes[victim]
 	process, err := os.FindProcess(c.ps.PID(n))
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // TestStagedSpecIsRolledBackOrPromoted stages specs in one region of a fleet under load. A spec that leaves this region without
@@ -54,13 +56,14 @@ func TestStagedSpecIsRolledBackOrPromoted(t *testing.T) {
 	if load.countFailures("frankfurt") == 0 {
 		t.Error("no request failed in the staged region: the spec had no effect there")
 	}
-	since := load.countFailures("frankfurt")
+	const inARow = 20 // about 300 ms of the load
+	failed, served := load.countFailures("frankfurt"), load.countServed("frankfurt")
 	waitForSuccess(t, testTimeout, "frankfurt serves again", func() error {
-		before := load.countServed("frankfurt")
-		time.Sleep(300 * time.Millisecond)
-		if now := load.countFailures("frankfurt"); now != since || load.countServed("frankfurt") == before {
-			since = now
-			return fmt.Errorf("%d failures", now)
+		if now := load.countFailures("frankfurt"); now != failed {
+			failed, served = now, load.countServed("frankfurt")
+		}
+		if n := load.countServed("frankfurt") - served; n < inARow {
+			return fmt.Errorf("%d failures, then %d served, want %d", failed, n, inARow)
 		}
 		return nil
 	})
@@ -114,7 +117,7 @@ func (w *inProcessFleet) startRegionClients(t *testing.T) *regionClients {
 					if ctx.Err() == nil {
 						l.recordAnswer(g.Region, resp, body, err)
 					}
-					time.Sleep(20 * time.Millisecond)
+					testkit.PauseUnlessDone(ctx, 20*time.Millisecond)
 				}
 			})
 		}

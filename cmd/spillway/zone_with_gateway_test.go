@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/timed"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -125,15 +127,13 @@ func (f *cliFixture) sendChat(addr, key, model string) (int, string, http.Header
 // waitUntil waits for a condition, and fails with the last text that it returned.
 func (f *cliFixture) waitUntil(what string, ok func() (bool, string)) {
 	f.t.Helper()
-	last := ""
-	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	testkit.EventuallySucceeds(f.t, testTimeout, what, func() error {
 		done, text := ok()
 		if done {
-			return
+			return nil
 		}
-		last = text
-	}
-	f.t.Fatalf("%s: %s", what, last)
+		return errors.New(text)
+	})
 }
 
 // waitForStatus waits until a request gets a response with this status.

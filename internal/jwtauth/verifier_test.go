@@ -25,6 +25,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"go.uber.org/goleak"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -351,13 +353,10 @@ func TestRunFetcherEndsWithContext(t *testing.T) {
 	}()
 	v.SetIssuers([]spec.TokenIssuer{i})
 	token := k.signClaims(t, validClaims())
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := v.VerifyToken(token, testNow()); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	testkit.EventuallySucceeds(t, testkit.WaitBound, "the fetched keys verify a token", func() error {
+		_, err := v.VerifyToken(token, testNow())
+		return err
+	})
 	cancel()
 	<-done
 }

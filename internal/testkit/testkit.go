@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -38,6 +39,48 @@ func EventuallyWithin(t testing.TB, bound time.Duration, what string, ok func() 
 		time.Sleep(pollInterval)
 	}
 	return time.Since(began)
+}
+
+// EventuallySucceeds waits until try returns nil, and returns how long that took. The test fails with the last error when
+// try does not succeed within bound.
+func EventuallySucceeds(t testing.TB, bound time.Duration, what string, try func() error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		err := try()
+		if err == nil {
+			return time.Since(began)
+		}
+		if time.Since(began) > bound {
+			t.Fatalf("not within %s: %s: %v", bound, what, err)
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// HoldsFor checks that a condition holds for a whole period. It is for what must not happen: a condition that other
+// goroutines could end. The test fails as soon as the condition does not hold.
+func HoldsFor(t testing.TB, period time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(pollInterval) {
+		if !ok() {
+			t.Fatalf("after %s of %s, no longer: %s", time.Since(began).Round(time.Millisecond), period, what)
+		}
+		if time.Since(began) >= period {
+			return
+		}
+	}
+}
+
+// PauseUnlessDone waits for d, or until the context is done. It paces a loop that makes load, which waits for no
+// condition.
+func PauseUnlessDone(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // LogBuffer is a writer for a logger whose text can be read while it is written. The zero value is ready for use.

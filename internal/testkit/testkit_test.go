@@ -1,8 +1,11 @@
 package testkit
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +46,58 @@ func TestEventuallyFailsAtTheBound(t *testing.T) {
 		}
 		if took := time.Since(began); took < WaitBound || took > WaitBound+time.Second {
 			t.Errorf("failed after %s, want %s", took, WaitBound)
+		}
+	})
+}
+
+func TestEventuallySucceedsReportsTheLastError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		EventuallySucceeds(t, time.Minute, "the third try succeeds", func() error {
+			if tries++; tries < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		r := &recordingTB{TB: t}
+		func() {
+			defer func() { _ = recover() }()
+			EventuallySucceeds(r, time.Second, "it succeeds", func() error { return errors.New("disk full") })
+		}()
+		if !strings.Contains(r.failure, "it succeeds: disk full") {
+			t.Errorf("the failure is %q", r.failure)
+		}
+	})
+}
+
+func TestHoldsForChecksTheWholePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		HoldsFor(t, time.Second, "it holds", func() bool { return true })
+		if took := time.Since(began); took < time.Second || took > time.Second+pollInterval {
+			t.Errorf("checked for %s, want 1s", took)
+		}
+		r := &recordingTB{TB: t}
+		began = time.Now()
+		func() {
+			defer func() { _ = recover() }()
+			HoldsFor(r, time.Minute, "it holds", func() bool { return time.Since(began) < 30*time.Second })
+		}()
+		if !strings.Contains(r.failure, "no longer: it holds") {
+			t.Errorf("the failure is %q", r.failure)
+		}
+	})
+}
+
+func TestPauseEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		PauseUnlessDone(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		PauseUnlessDone(ctx, time.Hour)
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("both pauses took %s, want 2s", took)
 		}
 	})
 }

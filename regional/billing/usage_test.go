@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 func newRecord(n int) UsageRecord {
@@ -147,7 +149,7 @@ func TestAKilledWriter(t *testing.T) {
 			w.AddRecord(newRecord(n))
 			if n%100 == 0 {
 				fmt.Println("written", w.Written())
-				time.Sleep(time.Millisecond)
+				testkit.PauseUnlessDone(t.Context(), time.Millisecond) // the parent reads this line
 			}
 		}
 	}

@@ -212,7 +212,35 @@ func startProxyListener(t *testing.T, headed bool, timeout time.Duration, nets .
 	return l, refused
 }
 
-// dialAndAccept connects to the listener, sends pieces, and returns the accepted connection.
+// pieceListener accepts connections that are read in pieces of given lengths.
+type pieceListener struct {
+	net.Listener
+	pieces []string
+}
+
+func (l pieceListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &pieceConn{c, l.pieces}, err
+}
+
+// pieceConn returns at most the rest of one piece from each Read, as if every piece arrived in a packet of its own.
+type pieceConn struct {
+	net.Conn
+	pieces []string
+}
+
+func (c *pieceConn) Read(b []byte) (int, error) {
+	if len(c.pieces) == 0 {
+		return c.Conn.Read(b)
+	}
+	n, err := c.Conn.Read(b[:min(len(b), len(c.pieces[0]))])
+	if c.pieces[0] = c.pieces[0][n:]; c.pieces[0] == "" {
+		c.pieces = c.pieces[1:]
+	}
+	return n, err
+}
+
+// dialAndAccept connects to the listener, sends pieces that are read one by one, and returns the accepted connection.
 func dialAndAccept(t *testing.T, l *clientip.ProxyListener, pieces ...string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", l.Addr().String())
@@ -220,12 +248,12 @@ func dialAndAccept(t *testing.T, l *clientip.ProxyListener, pieces ...string) ne
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	go func() {
-		for _, p := range pieces {
-			_, _ = c.Write([]byte(p))
-			time.Sleep(time.Millisecond)
-		}
-	}()
+	if _, err := c.Write([]byte(strings.Join(pieces, ""))); err != nil {
+		t.Fatal(err)
+	}
+	if len(pieces) > 1 {
+		l.Listener = pieceListener{l.Listener, pieces}
+	}
 	in, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -374,7 +375,7 @@ func TestAtEOFDoesNotWaitForClient(t *testing.T) {
 		go func() { _, err := b.Read(make([]byte, 1)); waits <- err }()
 		for b.mu.TryLock() { // until the read holds the lock
 			b.mu.Unlock()
-			time.Sleep(time.Millisecond)
+			runtime.Gosched()
 		}
 		asked := make(chan bool, 1)
 		go func() { asked <- b.AtEOF() || b.Close() != nil }()
