@@ -33,11 +33,11 @@ func newSimulateCommand() *cobra.Command {
 		Use:   "simulate [ID | -f experiment.yaml]",
 		Short: "Run an experiment in virtual time: compare policies on simulated GPUs and check assertions",
 		Long: `Run an experiment in virtual time, with the decision code of production: every policy with every seed, on simulated GPUs,
-with demand from public traces or generators. It prints the figures of each policy and the result of each assertion. The
-same experiment with the same seed has the same output on any machine. The exit code is 1 if an assertion fails or the
-experiment cannot run.
+with requests from public traces or generators. It prints the figures of each policy and the result of each assertion. The
+same experiment with the same seed prints the same result on any machine. The exit code is 1 if an assertion does not hold or
+the experiment cannot run.
 
-Experiments of the catalogue are run by id. ` + "`spillway simulate list`" + ` lists them; ` + "`spillway simulate show E5`" + ` prints the file of
+Experiments of the catalogue are run by id, others with -f. ` + "`spillway simulate list`" + ` lists them; ` + "`spillway simulate show E5`" + ` prints the file of
 one, to change and run with -f.`,
 		Example: "  spillway simulate E5 --small\n  spillway simulate -f experiment.yaml --seeds 3 --policies predictive,round_robin\n  spillway simulate E5 -o html > e5.html",
 		GroupID: "operate",
