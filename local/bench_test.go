@@ -55,16 +55,12 @@ func BenchmarkScrape100Workers(b *testing.B) {
 	if err := a.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); countReady(a) < workers; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatalf("%d of %d workers are ready", countReady(a), workers)
-		}
-	}
+	testkit.Eventually(b, "all workers are ready", func() bool { return countReady(a) == workers })
 	const span = 3 * time.Second
 	var all, used time.Duration
 	for b.Loop() {
 		before := processCPUTime(b)
-		time.Sleep(span)
+		<-time.After(span)
 		all += processCPUTime(b) - before
 		used += span
 	}
@@ -161,9 +157,7 @@ func runEmbeddingBenchmark(b *testing.B, merged bool) {
 		_ = a.Stop(ctx)
 		_ = worker.Stop(ctx)
 	}()
-	for a.Status().Workers[0].State != "ready" {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(b, "the worker is ready", func() bool { return a.Status().Workers[0].State == "ready" })
 	c := &http.Client{Transport: transport}
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -166,11 +165,12 @@ func TestSleepingWorkerIsWokenOnlyIfAllowed(t *testing.T) {
 func TestRequestsWaitWhileWorkerWakes(t *testing.T) {
 	var asleep, woken atomic.Int64
 	asleep.Store(1)
+	allWait := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/wake_up":
 			woken.Add(1)
-			time.Sleep(200 * time.Millisecond)
+			<-allWait
 			asleep.Store(0)
 		case r.URL.Path == "/v1/models":
 			_, _ = io.WriteString(w, `{"data":[{"id":"llama-3.1-8b","owned_by":"vllm"}]}`)
@@ -181,7 +181,11 @@ func TestRequestsWaitWhileWorkerWakes(t *testing.T) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	a := startAgent(t, func(c *local.Config) { c.Workers = []discover.Worker{{Name: "w", URL: s.URL, Wake: true}} })
+	var cfg local.Config
+	a := startAgent(t, func(c *local.Config) {
+		c.Workers = []discover.Worker{{Name: "w", URL: s.URL, Wake: true}}
+		cfg = *c
+	})
 	testkit.Eventually(t, "it is seen asleep", func() bool { return workerStatus(a, "w").Reason == "asleep" })
 	var all sync.WaitGroup
 	for range 20 {
@@ -191,6 +195,8 @@ func TestRequestsWaitWhileWorkerWakes(t *testing.T) {
 			}
 		})
 	}
+	testkit.Eventually(t, "all requests wait while the worker wakes", func() bool { return woken.Load() > 0 && sumMetric(t, cfg, "spillway_local_queue_length") == 20 })
+	close(allWait)
 	all.Wait()
 	if n := woken.Load(); n != 1 {
 		t.Errorf("it was woken %d times", n)

@@ -161,29 +161,31 @@ func TestHedgeUsesRetryBudgetAndIsOffByDefault(t *testing.T) {
 		"off":       {func(reg *prometheus.Registry) func(*local.Config) { return func(c *local.Config) { c.Registry = reg } }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w1, w2 := newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
-			reg := telemetry.NewRegistry("local", "a", "test")
-			a := startAgent(t, tc.change(reg), w1, w2)
-			a.EmptyRetryBudget()
-			w1.setMode("hold")
-			w2.setMode("hold")
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				resp, text := postChat(t, a, streamedChat)
-				checkWholeAnswer(t, streamedChat, resp, text)
-			}()
-			testkit.Eventually(t, "a worker has the request", func() bool { return w1.running.Load()+w2.running.Load() == 1 })
-			time.Sleep(200 * time.Millisecond)
-			close(w1.release)
-			close(w2.release)
-			<-done
-			if n := w1.posts.Load() + w2.posts.Load(); n != 1 {
-				t.Errorf("the workers were sent %d requests", n)
-			}
-			if got := sumCounter(t, reg, hedgesMetric, "outcome", "no_budget"); got != tc.want {
-				t.Errorf("%v hedges had no budget, want %v", got, tc.want)
-			}
+			runInMemory(t, func(l *memCluster) {
+				w1, w2 := l.startFakeVLLM("w1"), l.startFakeVLLM("w2")
+				reg := telemetry.NewRegistry("local", "a", "test")
+				a := l.startAgentOver(tc.change(reg), w1, w2)
+				a.EmptyRetryBudget()
+				w1.setMode("hold")
+				w2.setMode("hold")
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					resp, text := l.postChat(a, streamedChat)
+					checkWholeAnswer(l.T, streamedChat, resp, text)
+				}()
+				l.waitWithin(time.Second, "a worker has the request", func() bool { return w1.running.Load()+w2.running.Load() == 1 })
+				time.Sleep(200 * time.Millisecond)
+				close(w1.release)
+				close(w2.release)
+				<-done
+				if n := w1.posts.Load() + w2.posts.Load(); n != 1 {
+					l.Errorf("the workers were sent %d requests", n)
+				}
+				if got := sumCounter(l.T, reg, hedgesMetric, "outcome", "no_budget"); got != tc.want {
+					l.Errorf("%v hedges had no budget, want %v", got, tc.want)
+				}
+			})
 		})
 	}
 }

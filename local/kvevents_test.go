@@ -88,13 +88,7 @@ func TestLostKVEventsFallBackToApproximate(t *testing.T) {
 	dead, cancel := context.WithCancel(context.Background())
 	cancel()
 	stopWorker(s, dead)
-	deadline := time.Now().Add(time.Minute)
-	for workerStatus(a, "w").Prefix != "approximate: event stream lost" {
-		if time.Now().After(deadline) {
-			t.Fatalf("the mode is %q", workerStatus(a, "w").Prefix)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	testkit.Eventually(t, "the loss of the events is noticed", func() bool { return workerStatus(a, "w").Prefix == "approximate: event stream lost" })
 }
 
 // TestEngineRestartClearsItsPrefixes: when the counters of a worker go back, its prefixes are removed from the index.

@@ -134,7 +134,14 @@ func TestUnusedRetryIsHandedBackToTheGateway(t *testing.T) {
 // newWedgeableWorker returns a worker whose health page and metrics always answer, but whose engine can be made to
 // hang.
 func newWedgeableWorker(t *testing.T, name string) (w *fakeVLLM, wedged *atomic.Bool, asked *atomic.Int64) {
-	w, wedged, asked = newFakeVLLM(t, name), &atomic.Bool{}, &atomic.Int64{}
+	w = newFakeVLLM(t, name)
+	wedged, asked = makeWedgeable(w)
+	return w, wedged, asked
+}
+
+// makeWedgeable counts the completions that a worker is asked for, and makes them fail while wedged is set.
+func makeWedgeable(w *fakeVLLM) (wedged *atomic.Bool, asked *atomic.Int64) {
+	wedged, asked = &atomic.Bool{}, &atomic.Int64{}
 	inner := w.Config.Handler
 	w.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/completions" {
@@ -146,7 +153,7 @@ func newWedgeableWorker(t *testing.T, name string) (w *fakeVLLM, wedged *atomic.
 		}
 		inner.ServeHTTP(rw, r)
 	})
-	return w, wedged, asked
+	return wedged, asked
 }
 
 // withDeepProbe sets the interval of deep probes. The spec's minimum of one second is bypassed.
@@ -189,36 +196,37 @@ func TestDeepProbeReadmitsWorkerThatMakesTokens(t *testing.T) {
 }
 
 func TestDeepProbeSkipsBusyWorker(t *testing.T) {
-	w, _, asked := newWedgeableWorker(t, "w1")
-	a := startAgent(t, withDeepProbe(20*time.Millisecond), w)
-	testkit.Eventually(t, "an idle worker is asked", func() bool { return asked.Load() > 2 })
-	w.setMode("hold")
-	done := make(chan struct{})
-	go func() { defer close(done); _, _ = postChat(t, a, streamedChat) }()
-	testkit.Eventually(t, "the worker holds a request", func() bool { return w.running.Load() == 1 })
-	testkit.Eventually(t, "no probe for ten intervals", func() bool { // except one that was sent just before
+	runInMemory(t, func(l *memCluster) {
+		w := l.startFakeVLLM("w1")
+		_, asked := makeWedgeable(w)
+		a := l.startAgentOver(withDeepProbe(20*time.Millisecond), w)
+		l.waitWithin(10*time.Second, "an idle worker is asked", func() bool { return asked.Load() > 2 })
+		w.setMode("hold")
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = l.postChat(a, streamedChat) }()
+		l.waitWithin(time.Second, "the worker holds a request", func() bool { return w.running.Load() == 1 })
+		time.Sleep(20 * time.Millisecond) // for a probe that was sent just before
 		before := asked.Load()
-		time.Sleep(200 * time.Millisecond)
-		return asked.Load() == before
+		time.Sleep(600 * time.Millisecond)
+		if n := asked.Load() - before; n != 0 {
+			l.Errorf("a busy worker was probed %d times", n)
+		}
+		close(w.release)
+		<-done
 	})
-	time.Sleep(200 * time.Millisecond)
-	before := asked.Load()
-	time.Sleep(200 * time.Millisecond)
-	if n := asked.Load() - before; n != 0 {
-		t.Errorf("a busy worker was probed %d times", n)
-	}
-	close(w.release)
-	<-done
 }
 
 func TestDeepProbeIsOffByDefault(t *testing.T) {
-	w, _, asked := newWedgeableWorker(t, "w1")
-	startAgent(t, nil, w)
-	before := asked.Load() // includes the warm-up
-	time.Sleep(100 * time.Millisecond)
-	if n := asked.Load() - before; n != 0 {
-		t.Errorf("probed %d times", n)
-	}
+	runInMemory(t, func(l *memCluster) {
+		w := l.startFakeVLLM("w1")
+		_, asked := makeWedgeable(w)
+		l.startAgentOver(nil, w)
+		before := asked.Load() // includes the warm-up
+		time.Sleep(time.Minute)
+		if n := asked.Load() - before; n != 0 {
+			l.Errorf("probed %d times", n)
+		}
+	})
 }
 
 func TestFailedGPUQuarantinesOnlyItsWorker(t *testing.T) {

@@ -185,7 +185,7 @@ func TestRetriesStayWithinBudget(t *testing.T) {
 				case http.StatusOK:
 					served.Add(1)
 				case http.StatusServiceUnavailable: // all are out until the next probe
-					time.Sleep(2 * time.Millisecond)
+					<-time.After(2 * time.Millisecond)
 				}
 			}
 		})
@@ -227,10 +227,12 @@ func TestSlowClientStopsReadingFromWorker(t *testing.T) {
 	if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		t.Fatal(err)
 	}
+	last, since := int64(0), time.Now()
 	testkit.Eventually(t, "an answer that has begun and stands", func() bool {
-		n := written.Load()
-		time.Sleep(300 * time.Millisecond)
-		return n > 0 && written.Load() == n
+		if n := written.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		return last > 0 && time.Since(since) > 300*time.Millisecond
 	})
 	stood := written.Load()
 	runtime.GC()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/pick"
@@ -105,12 +106,7 @@ func (z *standaloneZone) writeSpec(text string) {
 
 func (z *standaloneZone) awaitCondition(what string, f func() bool) {
 	z.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	z.t.Fatalf("never came about: %s", what)
+	testkit.Eventually(z.t, what, f)
 }
 
 // postTo asks for a chat and returns the worker that answered, with status, body and headers.

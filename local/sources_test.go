@@ -53,27 +53,18 @@ func counterValue(t *testing.T, reg *prometheus.Registry, name string) float64 {
 // renewUntil renews the worker's lease until ok, so that a slow machine does not lose it meanwhile.
 func renewUntil(t *testing.T, a *local.Agent, w *fakeVLLM, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	testkit.Eventually(t, "the condition holds while the lease is renewed", func() bool {
 		if status, text := registerWorker(t, a, "PUT", w.name, w.URL); status != 200 {
 			t.Fatalf("renewing: %d %s", status, text)
 		}
-		if ok() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("not within a minute")
-		}
-	}
+		return ok()
+	})
 }
 
 // awaitNoWorkers waits for the end of the one worker, which may take a lease.
 func awaitNoWorkers(t *testing.T, a *local.Agent) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); len(a.Status().Workers) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the worker is still there after a minute")
-		}
-	}
+	testkit.Eventually(t, "the worker is gone", func() bool { return len(a.Status().Workers) == 0 })
 }
 
 func registerWorker(t *testing.T, a *local.Agent, method, name, at string) (int, string) {

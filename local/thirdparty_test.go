@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/testkit"
@@ -27,7 +26,7 @@ type thirdPartyServer struct {
 	served         atomic.Int64
 }
 
-func newThirdPartyServer(t *testing.T, metrics string) *thirdPartyServer {
+func newThirdPartyServer(t *testing.T, metrics string, meet func()) *thirdPartyServer {
 	s := &thirdPartyServer{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
@@ -45,7 +44,7 @@ func newThirdPartyServer(t *testing.T, metrics string) *thirdPartyServer {
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.served.Add(1)
-		time.Sleep(20 * time.Millisecond) // so that requests meet
+		meet()
 		if !strings.Contains(string(body), `"stream":true`) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":11,"total_tokens":14,"completion_tokens":3}}`)
@@ -79,7 +78,15 @@ func newThirdPartyServer(t *testing.T, metrics string) *thirdPartyServer {
 func TestThirdPartyServerNeedsOnlyItsAddress(t *testing.T) {
 	for name, page := range map[string]string{"vLLM": writeVLLMPage(t), "no metrics": ""} {
 		t.Run(name, func(t *testing.T) {
-			one, two := newThirdPartyServer(t, page), newThirdPartyServer(t, page)
+			var under atomic.Int64
+			met := make(chan struct{})
+			meet := func() { // the first requests wait for each other, so that workers have load
+				if under.Add(1) == 10 {
+					close(met)
+				}
+				<-met
+			}
+			one, two := newThirdPartyServer(t, page, meet), newThirdPartyServer(t, page, meet)
 			var cfg local.Config
 			a := startAgent(t, func(c *local.Config) {
 				c.Workers = []discover.Worker{{Name: "w1", URL: one.URL}, {Name: "w2", URL: two.URL}}
@@ -123,7 +130,7 @@ func TestThirdPartyServerNeedsOnlyItsAddress(t *testing.T) {
 				return true
 			})
 			if what := one.unexpectedCall.Load(); what != nil {
-				t.Errorf("it was asked for %s, which only our stand-in has", *what)
+				t.Errorf("it was asked for %s, which only the simulated worker has", *what)
 			}
 		})
 	}

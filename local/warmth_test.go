@@ -262,6 +262,7 @@ func TestTritonAndOllamaModelsAreLoadedByTheZone(t *testing.T) {
 	} {
 		t.Run(c.engine, func(t *testing.T) {
 			var loaded, calls atomic.Int64
+			allWait := make(chan struct{})
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body) // empty where there is none
 				is := loaded.Load() == 1
@@ -275,7 +276,7 @@ func TestTritonAndOllamaModelsAreLoadedByTheZone(t *testing.T) {
 					_, _ = io.WriteString(w, map[bool]string{true: `{"models":[{"model":"m"}]}`, false: `{"models":[]}`}[is])
 				case c.load:
 					calls.Add(1)
-					time.Sleep(30 * time.Millisecond)
+					<-allWait
 					loaded.Store(1)
 				case "/v1/chat/completions":
 					if !is {
@@ -288,14 +289,20 @@ func TestTritonAndOllamaModelsAreLoadedByTheZone(t *testing.T) {
 				}
 			}))
 			t.Cleanup(s.Close)
-			a := startAgent(t, func(cfg *local.Config) {
-				cfg.Workers = []discover.Worker{{Name: "w", URL: s.URL, Engine: c.engine, Metrics: s.URL + "/metrics"}}
+			var cfg local.Config
+			a := startAgent(t, func(with *local.Config) {
+				with.Workers = []discover.Worker{{Name: "w", URL: s.URL, Engine: c.engine, Metrics: s.URL + "/metrics"}}
+				cfg = *with
 			})
 			testkit.Eventually(t, "it is ready", func() bool { return countReady(a) == 1 && workerStatus(a, "w").ModelStates["m"] == "cold" })
 			if n := a.Summary(time.Now()); n.FindModel("m").Cold != 1 || n.FindModel("m").ColdMillis != 30_000 {
 				t.Errorf("stated as %+v", n.FindModel("m"))
 			}
-			if n := postAll(t, a, "m", 20); n != 20 || calls.Load() != 1 {
+			answered := make(chan int, 1)
+			go func() { answered <- postAll(t, a, "m", 20) }()
+			testkit.Eventually(t, "all requests wait for the load", func() bool { return calls.Load() > 0 && sumMetric(t, cfg, "spillway_local_queue_length") == 20 })
+			close(allWait)
+			if n := <-answered; n != 20 || calls.Load() != 1 {
 				t.Errorf("%d of 20 were answered after %d loads", n, calls.Load())
 			}
 		})

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-lb/spillway/internal/config"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // fakeWorker is a server with some of an engine's pages; all others are 404. A page "POST /x" answers a POST.
@@ -411,9 +412,7 @@ func TestConcurrentRequestsAreBounded(t *testing.T) {
 		e, _ := New("vllm", Config{BaseURL: s.URL, Client: c})
 		wg.Go(func() { _ = e.CheckHealth(context.Background()) })
 	}
-	for under.Load() < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "three requests are under way", func() bool { return under.Load() >= 3 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	e, _ := New("vllm", Config{BaseURL: s.URL, Client: c})

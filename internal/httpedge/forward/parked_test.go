@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/httpedge/http1"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // TestClosedParkedConnectionIsNotUsed: a zone closes a connection without a request. The next request does not
@@ -43,11 +44,7 @@ func TestClosedParkedConnectionIsNotUsed(t *testing.T) {
 	closed, near := park()
 	_, _ = closed.Write([]byte("tickets of TLS"))
 	_ = closed.Close()
-	for end := time.Now().Add(time.Minute); !http1.IsConnClosed(near); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the end of the connection was not noticed in a minute")
-		}
-	}
+	testkit.Eventually(t, "the end of the connection is noticed", func() bool { return http1.IsConnClosed(near) })
 	got := k.takeParked("zone")
 	if got != want {
 		t.Errorf("the request gets %v, want the open connection", got)

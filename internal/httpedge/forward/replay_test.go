@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/httpedge/http1"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // TestReplayCloseEndsTheReadUnderWay: after Close no read of the client's connection is in progress, on both
@@ -27,7 +28,7 @@ func TestReplayCloseEndsTheReadUnderWay(t *testing.T) {
 	} {
 		for framing, head := range map[string]string{"length": "Content-Length: 9\r\n\r\nabc", "chunks": "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
 			t.Run(name+" "+framing, func(t *testing.T) {
-				read := make(chan error, 1)
+				read, bodies, reading := make(chan error, 1), make(chan *forward.ReplayBody, 1), make(chan struct{})
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					t.Fatal(err)
@@ -41,9 +42,8 @@ func TestReplayCloseEndsTheReadUnderWay(t *testing.T) {
 						t.Errorf("the beginning: %v", err)
 					}
 					go func() { _, err := in.Read(first); read <- err }()
-					for !b.IsReading() {
-						time.Sleep(time.Millisecond)
-					}
+					bodies <- b
+					<-reading
 					b.Close()
 					if b.IsReading() {
 						t.Error("a read is under way after Close")
@@ -58,6 +58,9 @@ func TestReplayCloseEndsTheReadUnderWay(t *testing.T) {
 				}
 				defer func() { _ = c.Close() }()
 				_, _ = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: a\r\n"+head)
+				b := <-bodies
+				testkit.Eventually(t, "a read of the body is under way", b.IsReading)
+				close(reading)
 				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 				in := bufio.NewReader(c)
 				resp, err := http.ReadResponse(in, nil)

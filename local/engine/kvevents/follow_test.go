@@ -10,8 +10,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/zmtp"
 )
 
@@ -35,19 +35,18 @@ func (n *recordingSink) OnMalformed()          { n.recordCall("malformed") }
 
 func (n *recordingSink) waitForCalls(t *testing.T, all ...string) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	var got []string
+	t.Cleanup(func() {
+		if !slices.Equal(got, all) {
+			t.Logf("the sink got %v, want %v", got, all)
+		}
+	})
+	testkit.Eventually(t, "the calls of the sink", func() bool {
 		n.mu.Lock()
-		got := slices.Clone(n.calls)
-		n.mu.Unlock()
-		if slices.Equal(got, all) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the sink got %v, want %v", got, all)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		defer n.mu.Unlock()
+		got = slices.Clone(n.calls)
+		return slices.Equal(got, all)
+	})
 }
 
 // fakePublisher is a publisher that sends only what the test sends.
