@@ -2,7 +2,7 @@ package fleet
 
 import (
 	"bytes"
-	"embed"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -12,17 +12,19 @@ import (
 	"text/template"
 )
 
-//go:embed files/*.tmpl
-var templates embed.FS
+// templates defines a template for each file.
+//
+//go:embed files.tmpl
+var templates string
 
-// renderTemplate fills one template.
+// renderTemplate fills the template of a file.
 func renderTemplate(name string, data any) ([]byte, error) {
-	t, err := template.New(name).ParseFS(templates, "files/"+name)
+	t, err := template.New("").Parse(templates)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	if err := t.Execute(&b, data); err != nil {
+	if err := t.ExecuteTemplate(&b, name, data); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
@@ -109,7 +111,7 @@ func (p *Files) writeNodeConfigs() error {
 			d.Parents = p.findNodes("regional", n.Region, "")
 			d.Workers = p.findNodes("worker", n.Region, n.Zone)
 		}
-		if err := writeOnce(p.ConfigPath(n), n.Role+".yaml.tmpl", d); err != nil {
+		if err := writeOnce(p.ConfigPath(n), n.Role+".yaml", d); err != nil {
 			return err
 		}
 	}

@@ -62,10 +62,10 @@ func (p *Files) writeSpec() error {
 		d.Regions = append(d.Regions, r)
 		places = append(places, placeData{Site: s, Net: sourceNet + i, Country: s.Country})
 	}
-	if err := writeOnce(p.placesPath(), "places.csv.tmpl", places); err != nil {
+	if err := writeOnce(p.placesPath(), "places.csv", places); err != nil {
 		return err
 	}
-	return writeOnce(p.SpecPath(), "spec.yaml.tmpl", d)
+	return writeOnce(p.SpecPath(), "spec.yaml", d)
 }
 
 func (p *Files) placesPath() string { return filepath.Join(p.Dir, "places.csv") }
