@@ -98,7 +98,9 @@ func (s *Scheduler) recordErrorAnswer(at *Attempt, status int, answer []byte, no
 	k, ok := health.ClassifyAnswer(status, answer, at.Request.Body)
 	switch {
 	case ok:
-		w.ejectionCause = ejectionCause{k, "a request was answered with status " + strconv.Itoa(status)}
+		if w.breaker.State() != health.Open || w.breaker.Reason() != k { // it is not out for this already
+			w.ejectionCause = ejectionCause{k, "a request was answered with status " + strconv.Itoa(status)}
+		}
 		if k == health.SoftError {
 			s.Health.recordFailedAnswer(at, now)
 			return

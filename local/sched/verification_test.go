@@ -58,6 +58,25 @@ func TestVerificationOutcomes(t *testing.T) {
 	}
 }
 
+// TestLateErrorAnswerKeepsTheCauseOfTheEjection: requests that were under way when the worker was ejected end with errors
+// too, and did not eject it.
+func TestLateErrorAnswerKeepsTheCauseOfTheEjection(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	f, w, q := newSuspectScheduler(t, now)
+	late := &Attempt{Worker: w, group: w.viewSlots[0].group, Request: &Request{}}
+	f.recordErrorAnswer(late, 500, nil, now)
+	if got := w.ejectionCause.cause; got != "a request was answered with status 500" {
+		t.Fatalf("before the ejection the cause is %q", got)
+	}
+	if _, ejected := f.EndVerification(w, q, ProbeError{Cause: "POST /v1/embeddings: status 500"}, now.Add(time.Second)); !ejected {
+		t.Fatal("the worker was not ejected")
+	}
+	f.recordErrorAnswer(late, 500, nil, now.Add(2*time.Second))
+	if got := w.describeCause(); got != ": POST /v1/embeddings: status 500" {
+		t.Errorf("after a late error answer the cause is %q", got)
+	}
+}
+
 // TestUnavailableWorkerIsNotVerified: one that is drained, gone or asleep, or that would have to load the model.
 func TestUnavailableWorkerIsNotVerified(t *testing.T) {
 	for name, change := range map[string]func(*Worker){
