@@ -111,3 +111,17 @@ func TestRetainDropsOnlyIdleTenants(t *testing.T) {
 	}
 	l.SettleRequest(lease, costOf(1), startTime())
 }
+
+// TestResetAcceptsLowerTerms: after the global cluster was restored its Raft terms start again, and its grants must
+// apply.
+func TestResetAcceptsLowerTerms(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	l := tenant.NewLeases(false, now)
+	if !l.ApplyGrant(tenant.LeaseGrant{Term: 40, Number: 7}, now, now) || l.ApplyGrant(tenant.LeaseGrant{Term: 2, Number: 1}, now, now) {
+		t.Fatal("a grant of a lower term counts without a reset")
+	}
+	l.ResetTerm()
+	if !l.ApplyGrant(tenant.LeaseGrant{Term: 2, Number: 1}, now, now) {
+		t.Error("a grant of a lower term does not count after a reset")
+	}
+}

@@ -12,11 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/spillway-lb/spillway/internal/httpedge/reqctx"
 )
 
 // maxInlineBody is how much of a request body is written together with its head before the response is read, in
@@ -366,30 +363,6 @@ func (t *Transport) closeExpired() {
 	}
 }
 
-// exchange is one request and its response on one connection.
-type exchange struct {
-	transport       *Transport
-	conn            *pooledConn
-	ctx             context.Context
-	ctxHook         reqctx.EndHook // closes the connection when ctx ends
-	resp            http.Response
-	body            responseBody
-	ongoing         atomic.Bool // until the connection is given back or closed
-	closeAfter      bool
-	responseStarted bool             // a byte of the response has arrived
-	bodyRest        *bodyRemainder   // of the request body; nil if there is none
-	progress        ProgressObserver // nil if the request is not observed
-}
-
-// sendResult is how far a failed exchange got.
-type sendResult uint8
-
-const (
-	maybeProcessed sendResult = iota // part of the response arrived, or the other side did not close the connection
-	notSent                          // the other side cannot have read the request
-	closedUnread                     // the other side closed the connection before any byte of the response, without reading the request
-)
-
 // sendRequest sends a request and reads the head of the response.
 func (t *Transport) sendRequest(k *pooledConn, req *http.Request, out []byte, more *bodyRemainder, p ProgressObserver) (resp *http.Response, far sendResult, err error) {
 	x := &exchange{transport: t, conn: k, ctx: req.Context(), progress: p}
@@ -423,43 +396,4 @@ func (t *Transport) sendRequest(k *pooledConn, req *http.Request, out []byte, mo
 	x.closeAfter = x.closeAfter || sent != nil
 	resp.TLS = k.tlsState
 	return resp, maybeProcessed, nil
-}
-
-// EndRequest implements reqctx.EndHandler.
-func (x *exchange) EndRequest() { x.abortExchange() }
-
-// abortExchange closes the connection, which ends any wait on it.
-func (x *exchange) abortExchange() {
-	if x.ongoing.CompareAndSwap(true, false) {
-		abortConn(x.conn.conn)
-	}
-}
-
-// abortConn closes a connection at once, without the close_notify of TLS, which would take time.
-func abortConn(c net.Conn) {
-	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
-		c = t.NetConn()
-	}
-	_ = c.Close() // closing twice has no effect
-}
-
-// finishExchange returns the connection to the pool if the exchange is complete, else closes it.
-func (x *exchange) finishExchange(whole bool) {
-	free := x.ctxHook.StopWatching()
-	if !x.ongoing.CompareAndSwap(true, false) {
-		return
-	}
-	if whole && free && !x.closeAfter && x.bodyRest.isSent() && x.conn.reclaimConn() {
-		x.transport.putIdle(x.conn)
-		return
-	}
-	abortConn(x.conn.conn)
-}
-
-// preferContextCause returns the error of the context if the context caused err.
-func (x *exchange) preferContextCause(err error) error {
-	if x.ctx.Err() != nil {
-		return context.Cause(x.ctx)
-	}
-	return err
 }

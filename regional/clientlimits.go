@@ -28,7 +28,8 @@ type refusalLevel struct {
 	at    time.Time
 }
 
-func (l refusalLevel) countAt(now time.Time) float64 {
+// refusalCount returns how many refusals count at now.
+func refusalCount(l refusalLevel, now time.Time) float64 {
 	return max(l.count-refusalRate*max(now.Sub(l.at), 0).Seconds(), 0)
 }
 
@@ -41,7 +42,7 @@ func (r *refusalLimiter) isExhausted(a netip.Addr, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l, ok := r.levels[clientKeyOf(a)]
-	return ok && l.countAt(now) > refusalBurst-1
+	return ok && refusalCount(l, now) > refusalBurst-1
 }
 
 // addRefusal counts a refusal.
@@ -59,13 +60,13 @@ func (r *refusalLimiter) addRefusal(a netip.Addr, now time.Time) {
 	if !ok && len(r.levels) >= maxRefusalAddrs {
 		r.evictRefusals(now)
 	}
-	r.levels[a] = refusalLevel{l.countAt(now) + 1, now}
+	r.levels[a] = refusalLevel{refusalCount(l, now) + 1, now}
 }
 
 // evictRefusals makes room: it deletes addresses without recent refusals, or else an arbitrary one.
 func (r *refusalLimiter) evictRefusals(now time.Time) {
 	for a, l := range r.levels {
-		if l.countAt(now) == 0 {
+		if refusalCount(l, now) == 0 {
 			delete(r.levels, a)
 		}
 	}
@@ -74,5 +75,56 @@ func (r *refusalLimiter) evictRefusals(now time.Time) {
 			return
 		}
 		delete(r.levels, a)
+	}
+}
+
+// clientLimiter counts the requests in flight per client address. Entries without requests are deleted, so there
+// are never more entries than requests.
+type clientLimiter struct {
+	mu     sync.Mutex
+	counts map[netip.Addr]int
+}
+
+// clientKeyOf returns the key that counts as one client: an IPv4 address, or the /64 of an IPv6 host (RFC 4291,
+// 2.5.4).
+func clientKeyOf(a netip.Addr) netip.Addr {
+	if a.Is4() || !a.IsValid() {
+		return a
+	}
+	p, err := a.WithZone("").Prefix(64)
+	if err != nil {
+		return a
+	}
+	return p.Addr()
+}
+
+// addRequest adds a request; false when the client already has limit requests in flight. An unknown address has no
+// limit.
+func (c *clientLimiter) addRequest(a netip.Addr, limit int) bool {
+	if !a.IsValid() {
+		return true
+	}
+	a = clientKeyOf(a)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = map[netip.Addr]int{}
+	}
+	if c.counts[a] >= limit {
+		return false
+	}
+	c.counts[a]++
+	return true
+}
+
+func (c *clientLimiter) removeRequest(a netip.Addr) {
+	if !a.IsValid() {
+		return
+	}
+	a = clientKeyOf(a)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts[a]--; c.counts[a] <= 0 {
+		delete(c.counts, a)
 	}
 }
