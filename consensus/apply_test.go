@@ -206,3 +206,91 @@ func mustEncode(t testing.TB, c command) []byte {
 	}
 	return b
 }
+
+// TestDrainCheckedAgainstAnOldListConflicts: of two drains that were checked against the same list only the first is put in force. The
+// same command sent again is no conflict, and a command of an earlier release is not checked.
+func TestDrainCheckedAgainstAnOldListConflicts(t *testing.T) {
+	s := &State{}
+	do := func(c command) commandResult {
+		data, err := encodeCommand(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r commandResult
+		s, r = applyEntry(s, logEntry{index: s.Index + 1, term: 1, data: data}, stateChecks{})
+		return r
+	}
+	none := drainsVersion(nil)
+	first := command{Kind: kindPutDrain, ID: "a", Path: "eu", At: noon, Over: time.Minute, DrainsVersion: none}
+	if r := do(first); r.Code != codeOK {
+		t.Fatalf("%+v", r)
+	}
+	if r := do(command{Kind: kindPutDrain, ID: "b", Path: "us", At: noon, DrainsVersion: none}); !errors.As(r.toError(), new(ErrConflict)) || len(s.Drains) != 1 {
+		t.Fatalf("%+v, drains %+v", r, s.Drains)
+	}
+	if r := do(first); r.Code != codeOK {
+		t.Errorf("sent again: %+v", r)
+	}
+	if r := do(command{Kind: kindPutDrain, ID: "c", Path: "us", At: noon, DrainsVersion: drainsVersion(s.Drains)}); r.Code != codeOK {
+		t.Errorf("checked again: %+v", r)
+	}
+	if r := do(command{Kind: kindPutDrain, ID: "d", Path: "ap", At: noon}); r.Code != codeOK || len(s.Drains) != 3 {
+		t.Errorf("unchecked: %+v", r)
+	}
+	if d := s.Drains[1]; d.Path != "eu" || d.Over != time.Minute {
+		t.Errorf("the gradual drain is kept as %+v", d)
+	}
+	text, err := encodeState(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeState(bytes.NewReader(text))
+	if err != nil || back.Drains[1].Over != time.Minute || drainsVersion(back.Drains) != drainsVersion(s.Drains) {
+		t.Errorf("after a restart: %+v, %v", back, err)
+	}
+}
+
+// TestDrainExpiryUsesTheEntryTime checks that no clock decides anything while the log is applied. At any local time,
+// and after any jump of the leader's clock between two entries, a drain ends at the entry that ends it, and no entry
+// brings it back. Raft itself uses the monotonic clock, which clock steps do not change.
+func TestDrainExpiryUsesTheEntryTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, index := &State{}, uint64(0)
+		do := func(c command) {
+			data, err := encodeCommand(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			index++
+			s, _ = applyEntry(s, logEntry{index: index, term: 1, data: data}, stateChecks{})
+		}
+		until := map[string]time.Time{}
+		for range rapid.IntRange(1, 30).Draw(t, "entries") {
+			clock := noon.Add(time.Duration(rapid.Int64Range(-1e6, 1e6).Draw(t, "clock, s")) * time.Second) // forward and back
+			if rapid.Bool().Draw(t, "drain") {
+				path := rapid.SampledFrom([]string{"eu", "us", "ap"}).Draw(t, "path")
+				end := time.Time{}
+				if rapid.Bool().Draw(t, "ends") {
+					end = clock.Add(time.Duration(rapid.Int64Range(1, 1e5).Draw(t, "for, s")) * time.Second)
+				}
+				do(command{Kind: kindPutDrain, Path: path, Until: end, At: clock})
+				until[path] = end
+				continue
+			}
+			do(command{Kind: kindExpireDrains, At: clock})
+			for path, end := range until {
+				if !end.IsZero() && !clock.Before(end) {
+					delete(until, path)
+				}
+			}
+		}
+		if len(s.Drains) != len(until) {
+			t.Fatalf("%d drains are in force, want %d", len(s.Drains), len(until))
+		}
+		for _, d := range s.Drains {
+			if end, ok := until[d.Path]; !ok || !end.Equal(d.Until) {
+				t.Fatalf("drain of %s ends %s, want %s", d.Path, d.Until, end)
+			}
+		}
+	})
+}

@@ -119,3 +119,66 @@ func TestRestartFromSnapshotAndLog(t *testing.T) {
 	testkit.Eventually(t, "the state of spec 8 after a restart", func() bool { return n.State().Hash() == want })
 	put(n, 8, 9)
 }
+
+// TestRestoredStateIsNewerThanBothHistories: a restored state has a greater generation, index, term and versions than
+// the archive and than the cluster into which it is restored.
+func TestRestoredStateIsNewerThanBothHistories(t *testing.T) {
+	at := time.Unix(1_000_000_000, 0)
+	low := &State{Generation: 5, Index: 10, Term: 2, SpecVersion: 3, Spec: []byte("a")}
+	high := &State{Generation: 7, Index: 9000, Term: 40, SpecVersion: 30, Spec: []byte("b")}
+	ahead := &State{Generation: uint64(at.Unix()) + 50, Index: 10, Term: 2, SpecVersion: 3, Spec: []byte("c")}
+	for _, c := range []struct{ archive, now *State }{{low, high}, {high, low}, {low, &State{}}, {ahead, low}, {low, ahead}} {
+		got := c.archive.mergeForRestore(c.now, "op", at)
+		for _, was := range []*State{c.archive, c.now} {
+			if got.Generation <= was.Generation || got.Index <= was.Index || got.Term < was.Term || got.SpecVersion <= was.SpecVersion {
+				t.Errorf("restored as %d/%d/%d/%d, after %d/%d/%d/%d", got.Generation, got.Index, got.Term, got.SpecVersion,
+					was.Generation, was.Index, was.Term, was.SpecVersion)
+			}
+		}
+		if got.Generation < uint64(at.Unix()) || string(got.Spec) != string(c.archive.Spec) {
+			t.Errorf("restored as %+v", got)
+		}
+	}
+}
+
+// slowRestoreHandler delays each restore for longer than raft waits for space in its queues: the goroutine that
+// installs a restored state also logs it.
+type slowRestoreHandler struct{ slog.Handler }
+
+func (h slowRestoreHandler) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "a new generation of the cluster began") {
+		<-time.After(enqueueTimeout + 100*time.Millisecond)
+	}
+	return nil
+}
+
+// TestSlowRestoreIsNotReportedAsFailed: raft chooses at random between an expired timeout and the next step. With a
+// timeout, at least one of eight restores fails, but for one run in 256.
+func TestSlowRestoreIsNotReportedAsFailed(t *testing.T) {
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			s := newSoloNode(t)
+			c := s.nodeConfig(t.TempDir())
+			c.Log = slog.New(slowRestoreHandler{slog.NewTextHandler(t.Output(), nil)})
+			n, err := New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer s.stopNode(n)
+			if _, err := n.PutSpec(t.Context(), 0, []byte("spec"), "a"); err != nil {
+				t.Fatal(err)
+			}
+			archive, err := n.EncodeArchive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if version, err := n.RestoreArchive(t.Context(), archive, Attribution{Actor: "op"}); err != nil || version != 2 {
+				t.Errorf("a restore of %v: version %d, %v", enqueueTimeout, version, err)
+			}
+		})
+	}
+}

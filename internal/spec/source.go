@@ -11,9 +11,6 @@ var rulesSource string
 //go:embed queueing.go
 var queueingSource string
 
-//go:embed warmth.go
-var warmthSource string
-
 //go:embed budget.go
 var budgetSource string
 
@@ -26,5 +23,5 @@ var dnssecSource string
 // TypeSources returns the source files that declare the spec's types. `config describe spec` prints their
 // comments, so that each key is documented in one place.
 func TypeSources() []string {
-	return []string{typesSource, rulesSource, queueingSource, warmthSource, budgetSource, issuerSource, dnssecSource}
+	return []string{typesSource, rulesSource, queueingSource, budgetSource, issuerSource, dnssecSource}
 }
