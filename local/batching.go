@@ -184,9 +184,3 @@ func (b *batchDispatchers) close() {
 	defer b.mu.Unlock()
 	b.closed = true
 }
-
-// batchConfig returns the spec's settings for merging requests.
-func (o *zonePolicy) batchConfig() batch.Config {
-	b := &o.Spec.Routing.Batch
-	return batch.Config{MaxSize: b.MaxSize, MaxBytes: b.MaxBytes, MaxDelay: time.Duration(b.MaxDelay), Preferred: b.PreferredSizes}
-}

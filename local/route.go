@@ -2,9 +2,7 @@ package local
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"time"
@@ -48,21 +46,6 @@ func targetError(e error) *openai.Error {
 		Message: forward.HeaderClientTarget + ": " + e.Error(), NoRetry: true,
 	}
 }
-
-// buildRouteQuery collects the request's properties that the routing rules depend on.
-func (o *zonePolicy) buildRouteQuery(model string, v *zoneRequest) *modelroute.ModelQuery {
-	q := &modelroute.ModelQuery{
-		Model: model, Pin: forward.FirstValue(v.httpRequest.Header, forward.HeaderClientTarget), Tenant: v.Tenant, Header: v.httpRequest.Header, Chance: rand.Float64(),
-		Session: forward.FirstValue(v.httpRequest.Header, forward.HeaderClientSession), User: v.Envelope.User,
-	}
-	if at, err := netip.ParseAddrPort(v.httpRequest.RemoteAddr); err == nil {
-		q.Client = at.Addr().Unmap().String()
-	}
-	return q
-}
-
-// standaloneTenant is the tenant of all requests in a standalone zone; nil when its spec declares none.
-func (o *zonePolicy) standaloneTenant() *spec.Tenant { return o.Spec.FindTenant(spec.DefaultTenant) }
 
 // standaloneClass is the class of a request in a standalone zone. It is the class that the request names, limited to the urgency
 // of the tenant's class where the spec declares one.

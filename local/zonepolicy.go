@@ -1,10 +1,15 @@
 package local
 
 import (
+	"math/rand/v2"
+	"net/netip"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/modelroute"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/local/batch"
 	"github.com/spillway-lb/spillway/local/sched"
 )
 
@@ -57,4 +62,25 @@ func newSchedConfig(cfg *Config, o *zonePolicy) sched.Config {
 		Region: cfg.Region, Zone: cfg.Zone, Name: cfg.Name, Policy: o.SchedulingPolicy, Rand: rng, PrefixSecret: secret, PrefixIndex: cfg.PrefixIndex,
 		Queue: cfg.Queue, Health: cfg.Health, ModelLoad: cfg.ModelLoad,
 	}
+}
+
+// buildRouteQuery collects the request's properties that the routing rules depend on.
+func (o *zonePolicy) buildRouteQuery(model string, v *zoneRequest) *modelroute.ModelQuery {
+	q := &modelroute.ModelQuery{
+		Model: model, Pin: forward.FirstValue(v.httpRequest.Header, forward.HeaderClientTarget), Tenant: v.Tenant, Header: v.httpRequest.Header, Chance: rand.Float64(),
+		Session: forward.FirstValue(v.httpRequest.Header, forward.HeaderClientSession), User: v.Envelope.User,
+	}
+	if at, err := netip.ParseAddrPort(v.httpRequest.RemoteAddr); err == nil {
+		q.Client = at.Addr().Unmap().String()
+	}
+	return q
+}
+
+// standaloneTenant is the tenant of all requests in a standalone zone; nil when its spec declares none.
+func (o *zonePolicy) standaloneTenant() *spec.Tenant { return o.Spec.FindTenant(spec.DefaultTenant) }
+
+// batchConfig returns the spec's settings for merging requests.
+func (o *zonePolicy) batchConfig() batch.Config {
+	b := &o.Spec.Routing.Batch
+	return batch.Config{MaxSize: b.MaxSize, MaxBytes: b.MaxBytes, MaxDelay: time.Duration(b.MaxDelay), Preferred: b.PreferredSizes}
 }

@@ -154,3 +154,18 @@ func (b *BodyLimits) bodyError(err error) *openai.Error {
 	}
 	return e
 }
+
+// chargedReader is a body of unknown length, charged as it is read.
+type chargedReader struct {
+	io.Reader
+	charge *BodyCharge
+}
+
+// Read implements io.Reader.
+func (r chargedReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if !r.charge.TakeBytes(int64(n)) {
+		return 0, errBodyMemoryFull
+	}
+	return n, err
+}

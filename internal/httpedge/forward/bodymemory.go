@@ -2,7 +2,6 @@ package forward
 
 import (
 	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -108,19 +107,4 @@ func (c *BodyCharge) refuseBody() *openai.Error {
 	c.memory.refusedCount++
 	c.memory.mu.Unlock()
 	return openai.BodyMemoryFull(bodyMemoryRetry)
-}
-
-// chargedReader is a body of unknown length, charged as it is read.
-type chargedReader struct {
-	io.Reader
-	charge *BodyCharge
-}
-
-// Read implements io.Reader.
-func (r chargedReader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	if !r.charge.TakeBytes(int64(n)) {
-		return 0, errBodyMemoryFull
-	}
-	return n, err
 }

@@ -112,42 +112,9 @@ func (f *Forwarder) sendAndRelay(s *answerStream, req *http.Request, opts *Optio
 	return s.relayBody()
 }
 
-// recordNoAnswer records that no response came. The endpoint is at fault unless the client has gone.
-func (r *Result) recordNoAnswer(ctx context.Context, err error) {
-	r.Outcome = Unanswered
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, ErrLostRace):
-		r.recordLostRace()
-		return
-	case errors.Is(cause, ErrGivenUp):
-		err = cause
-	case ctx.Err() != nil && !IsPastDeadline(ctx):
-		r.Outcome = ClientGone
-	}
-	r.Err = fmt.Errorf("forwarding the request: %w", err)
-}
-
-// recordRefusal stores a response that reports that no work was begun.
-func (r *Result) recordRefusal(resp *http.Response) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBytes))
-	if err != nil {
-		body = nil
-	}
-	r.Outcome, r.NoWorkBegun = Refused, true
-	r.Refusal = &Refusal{Status: resp.StatusCode, Header: resp.Header, Body: body}
-	r.Err = fmt.Errorf("refused with status %d before any work was begun", resp.StatusCode)
-}
-
 // IsOverloadStatus reports whether a status means that a worker, or a proxy before it, is out of capacity.
 func IsOverloadStatus(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusBadGateway || status == http.StatusServiceUnavailable
-}
-
-// recordOverload stores the refusal of an overloaded worker.
-func (r *Result) recordOverload(resp *http.Response) {
-	r.recordRefusal(resp)
-	r.NoWorkBegun = false
-	r.Err = fmt.Errorf("the worker refused with status %d", resp.StatusCode)
 }
 
 // answerStream is one response being relayed.
@@ -381,4 +348,31 @@ func (s *answerStream) rememberLastBytes(p []byte) {
 		return
 	}
 	s.lastBytes = [2]byte{s.lastBytes[1], p[0]}
+}
+
+// WriteBreak ends a stream that was cut and is not resumed, with an error event.
+func (f *Forwarder) WriteBreak(w http.ResponseWriter, s *resume.Splicer) {
+	_ = f.AppendEvents(w, breakEvent(w, s), false)
+}
+
+// AppendEvents writes the last events of a stream whose head was already written. hide removes usage from them.
+func (f *Forwarder) AppendEvents(w http.ResponseWriter, events []byte, hide bool) error {
+	if hide {
+		var u openai.UsageFilter
+		events = u.FilterChunk(events)
+	}
+	rc := http.NewResponseController(w)
+	d := f.WriteTimeout
+	if d <= 0 {
+		d = defaultWriteTimeout
+	}
+	_ = rc.SetWriteDeadline(time.Now().Add(d)) // only test writers have no deadlines
+	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
+	if _, err := w.Write(events); err != nil {
+		return fmt.Errorf("writing to the client: %w", err)
+	}
+	if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }

@@ -1,7 +1,10 @@
 package forward
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 )
 
@@ -108,4 +111,46 @@ func (r *Result) recordLostRace() {
 // recordNotContinued records that an endpoint refused to continue a stream. Another may continue it.
 func (r *Result) recordNotContinued(status int) {
 	r.Outcome, r.Err = NotContinued, fmt.Errorf("the endpoint refused to continue the response: status %d", status)
+}
+
+// recordNoAnswer records that no response came. The endpoint is at fault unless the client has gone.
+func (r *Result) recordNoAnswer(ctx context.Context, err error) {
+	r.Outcome = Unanswered
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrLostRace):
+		r.recordLostRace()
+		return
+	case errors.Is(cause, ErrGivenUp):
+		err = cause
+	case ctx.Err() != nil && !IsPastDeadline(ctx):
+		r.Outcome = ClientGone
+	}
+	r.Err = fmt.Errorf("forwarding the request: %w", err)
+}
+
+// recordRefusal stores a response that reports that no work was begun.
+func (r *Result) recordRefusal(resp *http.Response) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBytes))
+	if err != nil {
+		body = nil
+	}
+	r.Outcome, r.NoWorkBegun = Refused, true
+	r.Refusal = &Refusal{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	r.Err = fmt.Errorf("refused with status %d before any work was begun", resp.StatusCode)
+}
+
+// recordOverload stores the refusal of an overloaded worker.
+func (r *Result) recordOverload(resp *http.Response) {
+	r.recordRefusal(resp)
+	r.NoWorkBegun = false
+	r.Err = fmt.Errorf("the worker refused with status %d", resp.StatusCode)
+}
+
+// recordMessageRefusal records that a message of the client was refused: the client is at fault, and a retry is
+// useless.
+func (r *Result) recordMessageRefusal(body io.ReadCloser) {
+	if r.MessageRefusal = messageRefusalOf(body); r.MessageRefusal != nil && r.Err != nil {
+		r.blameClient()
+		r.Refusal = nil
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/openai"
@@ -82,4 +83,12 @@ func (f *Refusal) WriteAnswer(w http.ResponseWriter, keepMark bool) {
 	}
 	w.WriteHeader(f.Status)
 	_, _ = w.Write(f.Body) // the client may be gone
+}
+
+// AsOpenAIError returns the refusal as an error: parsed if it has OpenAI's shape, else by its status.
+func (f *Refusal) AsOpenAIError() *openai.Error {
+	if e := openai.ParseError(f.Status, f.Body); e != nil && strings.HasPrefix(f.Header.Get("Content-Type"), "application/json") {
+		return e
+	}
+	return openai.UpstreamFailed("the worker answered with status " + strconv.Itoa(f.Status) + ", which is not a gRPC response")
 }

@@ -2,7 +2,6 @@ package forward
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -69,33 +68,6 @@ func breakEvent(w http.ResponseWriter, s *resume.Splicer) []byte {
 		return s.ErrorEvent()
 	}
 	return ErrorEventFor(w, openai.UpstreamLost())
-}
-
-// WriteBreak ends a stream that was cut and is not resumed, with an error event.
-func (f *Forwarder) WriteBreak(w http.ResponseWriter, s *resume.Splicer) {
-	_ = f.AppendEvents(w, breakEvent(w, s), false)
-}
-
-// AppendEvents writes the last events of a stream whose head was already written. hide removes usage from them.
-func (f *Forwarder) AppendEvents(w http.ResponseWriter, events []byte, hide bool) error {
-	if hide {
-		var u openai.UsageFilter
-		events = u.FilterChunk(events)
-	}
-	rc := http.NewResponseController(w)
-	d := f.WriteTimeout
-	if d <= 0 {
-		d = defaultWriteTimeout
-	}
-	_ = rc.SetWriteDeadline(time.Now().Add(d)) // only test writers have no deadlines
-	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
-	if _, err := w.Write(events); err != nil {
-		return fmt.Errorf("writing to the client: %w", err)
-	}
-	if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
 }
 
 // tryDetach detaches the rest of a stream, if allowed. It also releases the heads, which would otherwise be

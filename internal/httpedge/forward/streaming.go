@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/grpcmeta"
@@ -206,23 +205,6 @@ func messageRefusalOf(body io.ReadCloser) *openai.Error {
 		return b.body.MessageRefusal()
 	}
 	return nil
-}
-
-// recordMessageRefusal records that a message of the client was refused: the client is at fault, and a retry is
-// useless.
-func (r *Result) recordMessageRefusal(body io.ReadCloser) {
-	if r.MessageRefusal = messageRefusalOf(body); r.MessageRefusal != nil && r.Err != nil {
-		r.blameClient()
-		r.Refusal = nil
-	}
-}
-
-// AsOpenAIError returns the refusal as an error: parsed if it has OpenAI's shape, else by its status.
-func (f *Refusal) AsOpenAIError() *openai.Error {
-	if e := openai.ParseError(f.Status, f.Body); e != nil && strings.HasPrefix(f.Header.Get("Content-Type"), "application/json") {
-		return e
-	}
-	return openai.UpstreamFailed("the worker answered with status " + strconv.Itoa(f.Status) + ", which is not a gRPC response")
 }
 
 // chunkReader returns next, which returns the next piece of a body, valid until the following call, and done,
