@@ -82,3 +82,22 @@ func TestParseErrorAcceptsOnlyKnownCodes(t *testing.T) {
 		}
 	}
 }
+
+func TestAnthropicErrors(t *testing.T) {
+	for want, e := range map[string]*openai.Error{
+		"authentication_error": openai.InvalidAPIKey(), "rate_limit_error": openai.RateLimited(openai.CodeTokens, 1), "overloaded_error": openai.NoCapacity("m", 1),
+		"not_found_error": openai.ModelNotFound("m", nil), "invalid_request_error": openai.ModelRequired(), "request_too_large": openai.BodyTooLarge(1),
+		"timeout_error": openai.DeadlineUnmeetable("local"), "permission_error": openai.ModelNotAllowed("m"), "api_error": openai.UpstreamLost(),
+	} {
+		var in struct {
+			Type  string
+			Error struct{ Type, Message, Code string }
+		}
+		if err := json.Unmarshal(e.AnthropicJSON(), &in); err != nil || in.Type != "error" || in.Error.Type != want || in.Error.Message != e.Message || in.Error.Code != e.Code {
+			t.Errorf("%s: %s (%v)", e.Code, e.AnthropicJSON(), err)
+		}
+		if ev := string(e.AnthropicEvent()); !strings.HasPrefix(ev, "event: error\ndata: {") || !strings.HasSuffix(ev, "}\n\n") {
+			t.Errorf("the event is %q", ev)
+		}
+	}
+}

@@ -137,3 +137,19 @@ func BenchmarkBodyMeterEmbeddings(b *testing.B) {
 		}
 	}
 }
+
+// The usage of Anthropic's streams is assembled from their first and last event.
+func TestAnthropicStreamsUsage(t *testing.T) {
+	var m openai.StreamMeter
+	for _, e := range []string{
+		`{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"cache_read_input_tokens":7,"cache_creation_input_tokens":4,"output_tokens":1}}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`,
+		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}`,
+		`{"type":"message_stop"}`,
+	} {
+		m.AddChunk([]byte("event: x\ndata: " + e + "\n\n"))
+	}
+	if m.Usage != (openai.TokenUsage{Prompt: 36, Completion: 15, Cached: 7, Stated: true}) || !m.Done || m.Events != 1 || m.Failed {
+		t.Errorf("%+v, done %v, %d events", m.Usage, m.Done, m.Events)
+	}
+}
