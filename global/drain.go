@@ -118,6 +118,15 @@ func (s *drainAdmin) listDrains(context.Context) (*admin.DrainAnswer, error) {
 	return out, nil
 }
 
+// readAgreedDrains returns the drains with every write that completed on any node before the call.
+func (s *drainAdmin) readAgreedDrains(ctx context.Context) (*admin.DrainAnswer, error) {
+	st, err := s.node.ReadLinearizable(ctx)
+	if err != nil {
+		return nil, toAdminError(err)
+	}
+	return &admin.DrainAnswer{Drains: toAdminDrains(st.Drains)}, nil
+}
+
 // allRegionsDrained reports whether drains leave no region. It uses the drains alone, because the gateways' own
 // reports arrive later.
 func allRegionsDrained(v *nodeSnapshot, agreed []consensus.Drain, now time.Time) bool {
