@@ -79,6 +79,7 @@ func newFakeVLLMAt(t *testing.T, name string, l net.Listener) *fakeVLLM {
 func (v *fakeVLLM) setMode(mode string) { v.mode.Store(&mode) }
 
 func (v *fakeVLLM) serveChat(w http.ResponseWriter, r *http.Request) {
+	mode := *v.mode.Load() // later changes apply to later requests
 	v.running.Add(1)
 	defer v.running.Add(-1)
 	v.posts.Add(1)
@@ -89,7 +90,7 @@ func (v *fakeVLLM) serveChat(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	switch *v.mode.Load() {
+	switch mode {
 	case "die":
 		panic(http.ErrAbortHandler)
 	case "oom":
@@ -121,15 +122,15 @@ func (v *fakeVLLM) serveChat(w http.ResponseWriter, r *http.Request) {
 	for i := range 4 {
 		_, _ = fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"content\":\"w%d\"}}]}\n\n", i)
 		w.(http.Flusher).Flush()
-		if *v.mode.Load() == "die_midstream" && i == 1 {
+		if mode == "die_midstream" && i == 1 {
 			panic(http.ErrAbortHandler)
 		}
-		if *v.mode.Load() == "endless" && i == 1 {
+		if mode == "endless" && i == 1 {
 			<-r.Context().Done()
 			return
 		}
 	}
-	if m := *v.mode.Load(); m == "strict" || m == "usage" && !bytes.Contains(body, []byte(`"include_usage":true`)) {
+	if mode == "strict" || mode == "usage" && !bytes.Contains(body, []byte(`"include_usage":true`)) {
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 		return
 	}
