@@ -26,19 +26,19 @@ func (e *Experiment) checkKnee(p *problemList, path string, k *Knee, cases []Cas
 		p.addProblem(path+".load", fmt.Sprintf("a load of %v times the knee", k.Load), "use 0.01 to 100, or leave it out where values are parts of the knee")
 	}
 	if k.Case != "" && !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == k.Case }) {
-		p.addProblem(path+".case", fmt.Sprintf("there is no case %q", k.Case), "name one of cases", "$.cases[*].name")
+		p.addProblem(path+".case", fmt.Sprintf("unknown case %q", k.Case), "name one of cases", "$.cases[*].name")
 	}
 }
 
 func (e *Experiment) checkTiers(p *problemList, path string, t *TierInstances, fleet []WorkerGroup) {
 	if t.Gateways < 0 || t.Gateways > mostInstances {
-		p.addProblem(path+".gateways", fmt.Sprintf("%d gateways of a region", t.Gateways), fmt.Sprintf("use 1 to %d", mostInstances))
+		p.addProblem(path+".gateways", fmt.Sprintf("gateways %d is out of range", t.Gateways), fmt.Sprintf("use 1 to %d", mostInstances))
 	}
 	if t.Locals < 0 || t.Locals > mostInstances {
-		p.addProblem(path+".locals", fmt.Sprintf("%d instances of a zone", t.Locals), fmt.Sprintf("use 1 to %d", mostInstances))
+		p.addProblem(path+".locals", fmt.Sprintf("locals %d is out of range", t.Locals), fmt.Sprintf("use 1 to %d", mostInstances))
 	}
 	if t.Election < 0 || t.Election > time.Minute {
-		p.addProblem(path+".election", fmt.Sprintf("an election that takes %v", t.Election), "use 0s to 1m")
+		p.addProblem(path+".election", fmt.Sprintf("election %v is out of range", t.Election), "use 0s to 1m")
 	}
 	for i, name := range t.Nodes {
 		if !slices.ContainsFunc(fleet, func(g WorkerGroup) bool { return g.Region == name }) || slices.Contains(t.Nodes[:i], name) {
@@ -51,9 +51,9 @@ func (e *Experiment) checkTenantsAndPlaces(p *problemList) {
 	for i := range e.Tenants {
 		at := fmt.Sprintf("$.tenants[%d]", i)
 		if t := &e.Tenants[i]; t.Name == "" || slices.ContainsFunc(e.Tenants[:i], func(o TenantShare) bool { return o.Name == t.Name }) {
-			p.addProblem(at+".name", fmt.Sprintf("a tenant called %q", t.Name), "give each tenant a name of its own")
+			p.addProblem(at+".name", fmt.Sprintf("tenant name %q is empty or a duplicate", t.Name), "give each tenant a unique name")
 		} else if t.Share < 0 || t.Share > 1e6 {
-			p.addProblem(at+".share", fmt.Sprintf("a share of %v", t.Share), "use more than 0, or leave it out for all")
+			p.addProblem(at+".share", fmt.Sprintf("share %v is out of range", t.Share), "use more than 0, or leave it out for all")
 		}
 	}
 	for i := range e.Places {
@@ -76,7 +76,7 @@ func (e *Experiment) checkTenantsAndPlaces(p *problemList) {
 		}
 		for k, name := range c.Without {
 			if !slices.ContainsFunc(e.Tenants, func(t TenantShare) bool { return t.Name == name }) {
-				p.addProblem(fmt.Sprintf("%s.without[%d]", at, k), fmt.Sprintf("there is no tenant %q", name), "name one of tenants", "$.tenants[*].name")
+				p.addProblem(fmt.Sprintf("%s.without[%d]", at, k), fmt.Sprintf("unknown tenant %q", name), "name one of tenants", "$.tenants[*].name")
 			}
 		}
 	}
@@ -109,11 +109,11 @@ func (e *Experiment) checkFault(p *problemList, at string, f *FaultSpec, c *Case
 	case f.Instance < 0 || f.Instance >= tiers.instancesOf(kind):
 		p.addProblem(at+".instance", fmt.Sprintf("instance %d of %d", f.Instance, tiers.instancesOf(kind)), "count from 0, and say under tiers how many there are", "$.tiers")
 	case !(f.Store >= 0 && f.Store <= 10_000):
-		p.addProblem(at+".store", fmt.Sprintf("weights loaded at %v GB/s", f.Store), "use 0 to 10000")
+		p.addProblem(at+".store", fmt.Sprintf("store %v is out of range", f.Store), "use 0 to 10000 GB/s")
 	case f.Store > 0 && (f.For == 0 || kind != sim.WorkerDead && kind != sim.ZoneDead && kind != sim.RegionDead):
-		p.addProblem(at+".store", "no worker comes back from this fault", "say for how long a worker_dead, zone_dead or region_dead lasts")
+		p.addProblem(at+".store", "store has no effect: no worker restarts after this fault", "write the duration of a worker_dead, zone_dead or region_dead, or take store out")
 	case f.Kind == string(sim.WorkerSlow) && (f.Factor < 0.01 || f.Factor > 1000):
-		p.addProblem(at+".factor", fmt.Sprintf("slower by a factor of %v", f.Factor), "use 0.01 to 1000")
+		p.addProblem(at+".factor", fmt.Sprintf("factor %v is out of range", f.Factor), "use 0.01 to 1000")
 	}
 }
 

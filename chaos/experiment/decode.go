@@ -66,13 +66,13 @@ func (p *problemList) addProblem(path, reason, hint string, needs ...string) {
 func (e *Experiment) findProblems() []strict.Problem {
 	p := &problemList{}
 	if e.ID == "" || len(e.ID) > 32 || strings.ContainsFunc(e.ID, func(r rune) bool { return !isWordRune(r) && r != '-' }) {
-		p.addProblem("$.id", fmt.Sprintf("id %q is no name", e.ID), "write letters, digits and hyphens, 32 at most, such as E5")
+		p.addProblem("$.id", fmt.Sprintf("id %q is not a valid name", e.ID), "write letters, digits and hyphens, 32 at most, such as E5")
 	}
 	if e.Title == "" {
-		p.addProblem("$.title", "the experiment has no title", "say in a few words what it is about")
+		p.addProblem("$.title", "the experiment has no title", "write title: and what it compares, in a few words")
 	}
 	if len(e.Pass) == 0 {
-		p.addProblem("$.pass", "the experiment has no pass line", "write what must hold, such as - line: goodput(predictive) >= 0.98 * best(goodput)")
+		p.addProblem("$.pass", "the experiment has no assertion under pass", "write what must hold, such as - line: goodput(predictive) >= 0.98 * best(goodput)")
 	}
 	if len(e.Needs) > 0 || e.Command != "" {
 		return p.list // it is not run: its assertions are plain text
@@ -94,7 +94,7 @@ func (e *Experiment) checkRun(p *problemList) {
 		p.addProblem("$.policies", "no policy is named", "write policies: [predictive, round_robin]")
 	}
 	if len(e.Policies) > maxPolicies {
-		p.addProblem("$.policies", fmt.Sprintf("%d policies are more than the %d that are run", len(e.Policies), maxPolicies), "take some out")
+		p.addProblem("$.policies", fmt.Sprintf("there are %d policies, more than %d", len(e.Policies), maxPolicies), "take some out")
 	}
 	checkPolicies(p, "$.policies", e.Policies)
 	checkPolicies(p, "$.small.policies", e.Small.Policies)
@@ -107,22 +107,22 @@ func (e *Experiment) checkRun(p *problemList) {
 		checkDuration(p, "$.small.duration", e.Small.Duration, e.Small.WarmUp)
 	}
 	if e.Seeds < 1 || e.Seeds > maxSeeds {
-		p.addProblem("$.seeds", fmt.Sprintf("%d seeds", e.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
+		p.addProblem("$.seeds", fmt.Sprintf("seeds %d is out of range", e.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
 	}
 	if e.Small.Seeds < 0 || e.Small.Seeds > maxSeeds {
-		p.addProblem("$.small.seeds", fmt.Sprintf("%d seeds", e.Small.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
+		p.addProblem("$.small.seeds", fmt.Sprintf("seeds %d is out of range", e.Small.Seeds), fmt.Sprintf("use 1 to %d", maxSeeds))
 	}
 	if e.Screen < 0 || e.Screen > max(e.Seeds, 0) {
-		p.addProblem("$.screen", fmt.Sprintf("%d of %d seeds to screen policies with", e.Screen, e.Seeds), "use 1 up to seeds, or 0 to play every policy with all", "$.seeds")
+		p.addProblem("$.screen", fmt.Sprintf("screen %d is out of range for %d seeds", e.Screen, e.Seeds), "use 1 up to seeds, or 0 to run every policy with all seeds", "$.seeds")
 	}
 	if e.Takes < 0 {
-		p.addProblem("$.takes", fmt.Sprintf("a computing time of %v", e.Takes), "write what one core took, such as 20m")
+		p.addProblem("$.takes", fmt.Sprintf("takes %v is negative", e.Takes), "write the CPU time of the last full run, such as 20m")
 	}
 	if e.Small.Places < 0 {
-		p.addProblem("$.small.places", fmt.Sprintf("%d places", e.Small.Places), "use 1 or more, or 0 for all")
+		p.addProblem("$.small.places", fmt.Sprintf("places %d is out of range", e.Small.Places), "use 1 or more, or 0 for all")
 	}
 	if e.Grace <= 0 || e.Grace > maxDuration {
-		p.addProblem("$.grace", fmt.Sprintf("a grace of %v", e.Grace), "use more than 0s and at most 30 days")
+		p.addProblem("$.grace", fmt.Sprintf("grace %v is out of range", e.Grace), "use more than 0s and at most 30 days")
 	}
 	checkLimits(p, "$.limits", e.Limits)
 	checkStale(p, "$.staleness", &e.Staleness)
@@ -142,22 +142,22 @@ func checkPolicies(p *problemList, path string, names []string) {
 		if sim.CheckPolicy(name) != nil || name == "" {
 			p.addProblem(at, fmt.Sprintf("unknown policy %q", name), strict.SuggestName(name, sim.PolicyNames(), "policies"))
 		} else if slices.Index(names, name) < i {
-			p.addProblem(at, fmt.Sprintf("policy %s is named twice", name), "take one out")
+			p.addProblem(at, fmt.Sprintf("duplicate policy %s", name), "take one out")
 		}
 	}
 }
 
 func checkDuration(p *problemList, path string, d, warm time.Duration) {
 	if d <= 0 || d > maxDuration {
-		p.addProblem(path, fmt.Sprintf("a duration of %v", d), "use more than 0 and at most 30 days")
+		p.addProblem(path, fmt.Sprintf("duration %v is out of range", d), "use more than 0 and at most 30 days")
 	} else if warm < 0 || warm >= d {
-		p.addProblem(path, fmt.Sprintf("a warm-up of %v leaves nothing of %v to measure", warm, d), "use 0 or more, and less than the duration")
+		p.addProblem(path, fmt.Sprintf("a warm-up of %v leaves nothing to measure in a duration of %v", warm, d), "use 0 or more, and less than the duration")
 	}
 }
 
 func checkEstimateError(p *problemList, path string, e *float64) {
 	if e != nil && !(*e >= 0 && *e <= 9) {
-		p.addProblem(path, fmt.Sprintf("an estimate error of %v", *e), "use 0 to 9: 0.17 is up to 17 % too long or too short")
+		p.addProblem(path, fmt.Sprintf("estimate_error %v is out of range", *e), "use 0 to 9: 0.17 is up to 17 % too long or too short")
 	}
 }
 
@@ -166,22 +166,22 @@ func checkStale(p *problemList, path string, s *Staleness) {
 		return
 	}
 	if s.Scrape < 0 || s.Scrape > 0 && s.Scrape < time.Millisecond {
-		p.addProblem(path+".scrape", fmt.Sprintf("a scrape interval of %v", s.Scrape), "use 1ms or more, or leave it out for production's interval")
+		p.addProblem(path+".scrape", fmt.Sprintf("scrape %v is out of range", s.Scrape), "use 1ms or more, or leave it out for the interval of production")
 	}
 	if s.Delay < 0 || s.Delay > time.Hour {
-		p.addProblem(path+".delay", fmt.Sprintf("a delay of %v", s.Delay), "use 0s to 1h")
+		p.addProblem(path+".delay", fmt.Sprintf("delay %v is out of range", s.Delay), "use 0s to 1h")
 	}
 }
 
 func checkValues(p *problemList, path string, values []float64) {
 	if len(values) > maxValues {
-		p.addProblem(path, fmt.Sprintf("%d values are more than the %d that are run", len(values), maxValues), "take some out")
+		p.addProblem(path, fmt.Sprintf("there are %d values, more than %d", len(values), maxValues), "take some out")
 	}
 	for i, v := range values {
 		if v <= 0 || v > 1e7 {
-			p.addProblem(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("a value of %v", v), "use more than 0 and at most ten million")
+			p.addProblem(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("value %v is out of range", v), "use more than 0 and at most ten million")
 		} else if slices.Index(values, v) < i {
-			p.addProblem(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("%v is listed twice", v), "take one out")
+			p.addProblem(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("duplicate value %v", v), "take one out")
 		}
 	}
 }
@@ -192,11 +192,11 @@ func checkCapacity(p *problemList, path string, c *CapacitySearch) {
 	case c.From <= 0 || c.To <= c.From || c.To > 1e7:
 		p.addProblem(path, fmt.Sprintf("a search from %v to %v", c.From, c.To), "use a from above 0, which should meet the SLO, and a greater to, which should not")
 	case c.Attainment <= 0 || c.Attainment > 1:
-		p.addProblem(path+".attainment", fmt.Sprintf("an attainment of %v", c.Attainment), "use a part such as 0.99")
+		p.addProblem(path+".attainment", fmt.Sprintf("attainment %v is out of range", c.Attainment), "use a part such as 0.99")
 	case c.Of != attainmentOfAll && c.Of != attainmentOfPossible:
-		p.addProblem(path+".of", fmt.Sprintf("an attainment of %q", c.Of), strict.SuggestName(c.Of, []string{attainmentOfAll, attainmentOfPossible}, "words"))
+		p.addProblem(path+".of", fmt.Sprintf("unknown of %q", c.Of), strict.SuggestName(c.Of, []string{attainmentOfAll, attainmentOfPossible}, "words"))
 	case c.Within < 0.001 || c.Within > 1:
-		p.addProblem(path+".within", fmt.Sprintf("a search to within %v", c.Within), "use a part such as 0.05, 0.001 at the least")
+		p.addProblem(path+".within", fmt.Sprintf("within %v is out of range", c.Within), "use a part such as 0.05, 0.001 at the least")
 	}
 }
 
@@ -221,7 +221,7 @@ func checkSLO(p *problemList, path string, s *SLO) {
 		d   time.Duration
 	}{{"ttft", s.TTFT}, {"tpot", s.TPOT}, {"e2e", s.E2E}} {
 		if x.d < 0 {
-			p.addProblem(path+"."+x.key, fmt.Sprintf("an objective of %v", x.d), "use more than 0, or leave it out for no bound")
+			p.addProblem(path+"."+x.key, fmt.Sprintf("%s %v is negative", x.key, x.d), "use more than 0, or leave it out for no bound")
 		}
 	}
 	if s.Send && s.TTFT <= 0 && s.TPOT <= 0 {
@@ -235,13 +235,13 @@ func checkSLO(p *problemList, path string, s *SLO) {
 
 func (e *Experiment) checkCases(p *problemList) {
 	if len(e.Cases) > maxCases {
-		p.addProblem("$.cases", fmt.Sprintf("%d cases are more than the %d that are run", len(e.Cases), maxCases), "split the experiment")
+		p.addProblem("$.cases", fmt.Sprintf("there are %d cases, more than %d", len(e.Cases), maxCases), "split the experiment")
 	}
 	names := map[string]bool{}
 	for i := range e.Cases {
 		c, path := &e.Cases[i], fmt.Sprintf("$.cases[%d]", i)
 		if c.Name == "" || strings.ContainsFunc(c.Name, func(r rune) bool { return !isWordRune(r) && r != '-' }) || names[c.Name] {
-			p.addProblem(path+".name", fmt.Sprintf("a case called %q", c.Name), "give each case a name of its own, of letters, digits and hyphens")
+			p.addProblem(path+".name", fmt.Sprintf("case name %q is invalid or a duplicate", c.Name), "give each case a unique name of letters, digits and hyphens")
 		}
 		names[c.Name] = true
 		checkFleet(p, path+".fleet", c.Fleet)
@@ -277,7 +277,7 @@ func (e *Experiment) checkCases(p *problemList) {
 			p.addProblem(path+".workload", "the workload has no name", "write workload: {name: w1}")
 		}
 		if c.SLO.TTFT == 0 && c.SLO.TPOT == 0 && c.SLO.E2E == 0 {
-			p.addProblem(path+".slo", "there is no objective: goodput would count every answer", "write slo: {ttft: 2s, tpot: 100ms}")
+			p.addProblem(path+".slo", "the slo is missing: goodput would count every answer", "write slo: {ttft: 2s, tpot: 100ms}")
 		}
 		if c.Knee.isWanted() && c.Knee.Load == 0 && len(c.Values) == 0 {
 			p.addProblem(path+".knee", "there are no values that could be parts of the knee", "write values: [0.8, 1, 1.2], or load: 0.8 in the knee")
@@ -299,7 +299,7 @@ func checkWorkload(p *problemList, path string, w *load.Workload) {
 		p.addProblem(path+".name", fmt.Sprintf("unknown workload %q", w.Name), strict.SuggestName(w.Name, names, "workloads"))
 	}
 	if w.Rate < 0 || w.Rate > 1e7 {
-		p.addProblem(path+".rate", fmt.Sprintf("a rate of %v", w.Rate), "use 0 to ten million requests per second")
+		p.addProblem(path+".rate", fmt.Sprintf("rate %v is out of range", w.Rate), "use 0 to ten million requests per second")
 	}
 }
 
@@ -320,21 +320,21 @@ func PlannedWorkloads() []string {
 
 func checkFleet(p *problemList, path string, groups []WorkerGroup) {
 	if len(groups) > maxGroups {
-		p.addProblem(path, fmt.Sprintf("%d groups of workers are more than the %d that are run", len(groups), maxGroups), "count equal workers of a zone in one group")
+		p.addProblem(path, fmt.Sprintf("there are %d groups of workers, more than %d", len(groups), maxGroups), "write equal workers of a zone as one group with a count")
 	}
 	for i := range groups {
 		g, at := &groups[i], fmt.Sprintf("%s[%d]", path, i)
 		if g.Count < 1 || g.Count > 50_000 {
-			p.addProblem(at+".count", fmt.Sprintf("a group of %d workers", g.Count), "use 1 to 50000")
+			p.addProblem(at+".count", fmt.Sprintf("count %d is out of range", g.Count), "use 1 to 50000")
 		}
 		if g.Slowdown < 0.01 || g.Slowdown > 1000 {
-			p.addProblem(at+".slowdown", fmt.Sprintf("a slowdown of %v", g.Slowdown), "use 0.01 to 1000")
+			p.addProblem(at+".slowdown", fmt.Sprintf("slowdown %v is out of range", g.Slowdown), "use 0.01 to 1000")
 		}
 		if g.CacheTokens < 0 || g.CacheTokens > 1e9 {
-			p.addProblem(at+".cache_tokens", fmt.Sprintf("a cache of %d tokens", g.CacheTokens), "use 0 for what fits, or up to a billion")
+			p.addProblem(at+".cache_tokens", fmt.Sprintf("cache_tokens %d is out of range", g.CacheTokens), "use 0 for the size that fits, or up to a billion")
 		}
 		if g.Window < 0 || g.Window > 1e8 {
-			p.addProblem(at+".window", fmt.Sprintf("a window of %d tokens", g.Window), "use 0 for the model's own, or up to a hundred million")
+			p.addProblem(at+".window", fmt.Sprintf("window %d is out of range", g.Window), "use 0 for the model's own, or up to a hundred million")
 		}
 		checkEngine(p, at, g)
 	}
@@ -366,7 +366,7 @@ func checkEngine(p *problemList, at string, g *WorkerGroup) {
 
 func (e *Experiment) checkAssertions(p *problemList) {
 	if len(e.Pass) > maxAssertions {
-		p.addProblem("$.pass", fmt.Sprintf("%d lines are more than the %d that are judged", len(e.Pass), maxAssertions), "split the experiment")
+		p.addProblem("$.pass", fmt.Sprintf("there are %d assertions, more than %d", len(e.Pass), maxAssertions), "split the experiment")
 	}
 	cases := e.expandCases()
 	for i := range e.Pass {
@@ -384,7 +384,7 @@ func (e *Experiment) checkAssertions(p *problemList) {
 			continue
 		}
 		if len(s.figureCalls()) == 0 {
-			p.addProblem(path, "the line names no figure", "write a figure as goodput(predictive)")
+			p.addProblem(path, "the assertion names no figure", "write a figure as goodput(predictive)")
 		}
 		for _, c := range s.figureCalls() {
 			e.checkFigureCall(p, path, c, cases)
@@ -394,10 +394,10 @@ func (e *Experiment) checkAssertions(p *problemList) {
 
 func (e *Experiment) checkFigureCall(p *problemList, path string, c *figureCall, cases []Case) {
 	if c.choice == "" && !slices.Contains(e.Policies, c.policy) {
-		p.addProblem(path, fmt.Sprintf("the line names the policy %q, which is not run", c.policy), strict.SuggestName(c.policy, e.Policies, "policies"), "$.policies[*]")
+		p.addProblem(path, fmt.Sprintf("the assertion names the policy %q, which is not under policies", c.policy), strict.SuggestName(c.policy, e.Policies, "policies"), "$.policies[*]")
 	}
 	if c.choice != "" && len(e.Policies) < 2 {
-		p.addProblem(path, "the line looks for the "+c.choice+" of the other policies, and there are none", "add one to policies")
+		p.addProblem(path, "the assertion needs the "+c.choice+" of the other policies, and there are none", "add one to policies")
 	}
 	if c.scope.caseName != "" {
 		var names []string
@@ -405,7 +405,7 @@ func (e *Experiment) checkFigureCall(p *problemList, path string, c *figureCall,
 			names = append(names, e.Cases[i].Name)
 		}
 		if !slices.Contains(names, c.scope.caseName) {
-			p.addProblem(path, fmt.Sprintf("there is no case %q", c.scope.caseName), strict.SuggestName(c.scope.caseName, names, "cases"), "$.cases[*].name")
+			p.addProblem(path, fmt.Sprintf("unknown case %q", c.scope.caseName), strict.SuggestName(c.scope.caseName, names, "cases"), "$.cases[*].name")
 			return
 		}
 	}
@@ -415,11 +415,11 @@ func (e *Experiment) checkFigureCall(p *problemList, path string, c *figureCall,
 			continue
 		}
 		if c.metric.name == capacityName && !k.Capacity.isWanted() {
-			p.addProblem(path, "the line speaks of a capacity, and none is searched for", "write capacity: {from: 1, to: 64}", "$.capacity")
+			p.addProblem(path, "the assertion needs a capacity, and the experiment searches for none", "write capacity: {from: 1, to: 64}", "$.capacity")
 			return
 		}
 		if c.scope.value != nil && !slices.Contains(k.Values, *c.scope.value) {
-			p.addProblem(path, fmt.Sprintf("the line speaks of the value %v, which is not run", *c.scope.value), "add it to values", "$.values[*]")
+			p.addProblem(path, fmt.Sprintf("the assertion names the value %v, which is not under values", *c.scope.value), "add it to values", "$.values[*]")
 			return
 		}
 	}
