@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -276,4 +277,137 @@ func prependBounded[T any](v T, old []T, limit int) []T {
 
 func removeDrains(in []Drain, drop func(Drain) bool) []Drain {
 	return slices.DeleteFunc(slices.Clone(in), drop)
+}
+
+// checkSpecChange is the check of every new spec while another is staged.
+func (s *State) checkSpecChange(c command) (commandResult, bool) {
+	g := s.Rollout
+	switch {
+	case c.BasedOn != s.SpecVersion:
+		return commandResult{Code: codeConflict, Current: s.SpecVersion}, false
+	case c.EndsRollout != 0 && (g == nil || g.Number != c.EndsRollout):
+		return newRefusal("stage %d has ended: `spillway audit` shows how", c.EndsRollout), false
+	case c.EndsRollout != 0 && !bytes.Equal(g.Body, c.Body):
+		return newRefusal("the spec is not that of stage %d: read the stage in progress and try again", c.EndsRollout), false
+	case c.EndsRollout == 0 && g != nil && !c.ReplaceRollout:
+		return newRefusal("a spec is staged %s (stage %d): promote it, roll it back, or replace it", g.describeRegions(), g.Number), false
+	}
+	return commandResult{}, true
+}
+
+// startRollout stages a spec in some regions, while the one in force stays elsewhere.
+func (s *State) startRollout(c command, k stateChecks) commandResult {
+	if r, ok := s.checkSpecChange(c); !ok {
+		return r
+	}
+	switch {
+	case c.Rollout == nil || len(c.Rollout.Regions) == 0 || c.EndsRollout != 0:
+		return newRefusal("the stage names no region")
+	case s.SpecVersion == 0:
+		return newRefusal("no spec is in force: apply this one instead of staging it")
+	}
+	if r, ok := runCheck("spec", skipIfChecked(c.PreChecked, k.spec), s.Spec, c.Body); !ok {
+		return r
+	}
+	if s.Signing != nil {
+		if err := s.Signing.checkZone(callHoldTimes(k.holdTimes, c.Body)); err != nil {
+			return newRefusal("%v", err)
+		}
+	}
+	s.setRollout(c, c.Body)
+	return commandResult{Code: codeOK, Value: s.Index}
+}
+
+// setRollout starts a stage and replaces any other.
+func (s *State) setRollout(c command, body []byte) {
+	s.Rollout = &Rollout{RolloutConfig: *c.Rollout, Number: s.Index, Body: body, Actor: c.Actor, Reason: c.Reason, At: c.At}
+}
+
+// endRollout ends a stage and leaves the spec in force unchanged: it rolls back a stage in some regions, and makes
+// one everywhere permanent. The other ends put a spec and go through putSpec.
+func (s *State) endRollout(c command) commandResult {
+	if s.Rollout == nil || s.Rollout.Number != c.EndsRollout {
+		return newRefusal("stage %d has ended: `spillway audit` shows how", c.EndsRollout)
+	}
+	s.Rollout = nil
+	return commandResult{Code: codeOK, Value: s.SpecVersion}
+}
+
+// recordRolloutProgress records the progress of a stage. A report older than the known progress changes nothing.
+func (s *State) recordRolloutProgress(c command) commandResult {
+	if s.Rollout == nil || s.Rollout.Number != c.EndsRollout {
+		return newRefusal("stage %d has ended: `spillway audit` shows how", c.EndsRollout)
+	}
+	g := *s.Rollout
+	g.Elapsed, g.Figures = max(g.Elapsed, c.Elapsed), c.Detail
+	s.Rollout = &g
+	return commandResult{Code: codeOK}
+}
+
+// describeRolloutChange returns the audit's action and subject for a change of a stage.
+func (s *State) describeRolloutChange(c command) (action, subject string) {
+	spec := "spec " + strconv.FormatUint(s.SpecVersion, 10)
+	switch {
+	case c.Kind == kindStartRollout:
+		return "stage", "spec " + strconv.FormatUint(s.SpecVersion+1, 10) + " " + s.Rollout.describeRegions()
+	case c.Kind == kindEndRollout:
+		return c.Action, fmt.Sprintf("stage %d: %s stays", c.EndsRollout, spec)
+	case c.EndsRollout != 0:
+		return c.Action, fmt.Sprintf("stage %d: %s", c.EndsRollout, spec)
+	}
+	return "apply", spec + " on trial everywhere"
+}
+
+// changeSigning applies a kindChangeSigning command.
+func (s *State) changeSigning(c command, holds func(spec []byte) HoldTimes) commandResult {
+	if s.SpecVersion == 0 {
+		return newRefusal("no spec is in force, so there is no zone to sign: apply a spec first")
+	}
+	h := callHoldTimes(holds, s.Spec)
+	var next *ZoneSigning
+	var err error
+	switch g := s.Signing; {
+	case c.Path != h.Zone:
+		err = fmt.Errorf("the zone of the spec is %s, not %q: check the name", h.Zone, c.Path)
+	case c.Action == SignEnable && g == nil:
+		next, err = s.beginSigning(c, h, holds)
+	case g == nil:
+		err = errors.New("the zone is not signed: run `spillway dnssec enable` first")
+	default:
+		next, err = g.applyAction(c, h)
+	}
+	if err != nil {
+		return newRefusal("%v", err)
+	}
+	s.Signing = next
+	return commandResult{Code: codeOK}
+}
+
+// beginSigning returns the first phase of an unsigned zone. The DS must not go to the parent while resolvers cache
+// unsigned answers, of the spec in force or an earlier one, or keys of an earlier signing.
+func (s *State) beginSigning(c command, h HoldTimes, holds func(spec []byte) HoldTimes) (*ZoneSigning, error) {
+	k := ZoneKey{Secret: c.Body, At: c.At}
+	if err := k.checkKey(); err != nil {
+		return nil, err
+	}
+	g := &ZoneSigning{Zone: h.Zone, Keys: []ZoneKey{k}}
+	g.AnswersHeldUntil, g.KeysHeldUntil = c.At.Add(h.AnswerTTL), c.At.Add(h.KeyTTL)
+	for i := 1; i < len(s.SpecHistory); i++ {
+		g = g.extendHolds(callHoldTimes(holds, s.SpecHistory[i].Body), s.SpecHistory[i-1].At)
+	}
+	return g.withPhase(PhaseNew, c.At, laterTime(g.AnswersHeldUntil, g.KeysHeldUntil).Add(h.Propagation)), nil
+}
+
+// callHoldTimes calls holds for a spec. The spec was checked before it was committed, so a panic is a bug; it must
+// still not end the node.
+func callHoldTimes(holds func(spec []byte) HoldTimes, spec []byte) (h HoldTimes) {
+	if holds == nil {
+		return HoldTimes{}
+	}
+	defer func() {
+		if recover() != nil {
+			h = HoldTimes{}
+		}
+	}()
+	return holds(spec)
 }
