@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"pgregory.net/rapid"
 )
 
 const testRolloutNumber = 7

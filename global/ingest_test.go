@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-lb/spillway/consensus"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/snapshot"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
+	"pgregory.net/rapid"
 )
 
 // TestDemandOfSeveralGatewaysCountsOnce: for any order of a region's summaries, with repeated, overtaken and
