@@ -3,21 +3,32 @@ package regional_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/internal/timed"
 	"github.com/spillway-lb/spillway/internal/uplink"
+	"github.com/spillway-lb/spillway/regional"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 // udpLink carries datagrams between one child and a parent until it is cut. Neither end is notified of the cut.
@@ -249,5 +260,153 @@ func TestStopEndsStreamsWithAnEvent(t *testing.T) {
 	}
 	if n := p.requests.Load(); n != 1 {
 		t.Errorf("a gateway that stops asked %d times", n)
+	}
+}
+
+// startDeadlineWorker starts a worker that resets every call at the deadline that it received, before or after its
+// response head.
+func startDeadlineWorker(t *testing.T) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	requireNoError(t, err)
+	s := &http.Server{Protocols: &http.Protocols{}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var n int
+		var unit string
+		_, _ = fmt.Sscanf(r.Header.Get("Grpc-Timeout"), "%d%s", &n, &unit)
+		if strings.HasSuffix(r.URL.Path, "Begun") {
+			w.Header().Set("Content-Type", "application/grpc")
+			w.WriteHeader(200)
+			_ = http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-time.After(time.Duration(n) * time.Millisecond):
+			panic(http.ErrAbortHandler)
+		case <-r.Context().Done():
+		}
+	})}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	var done sync.WaitGroup
+	done.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() { _ = s.Close(); done.Wait() })
+	return l.Addr().String()
+}
+
+// A worker resets calls at their deadline, before or after the timers of its zone and its gateway. The call ends
+// with its deadline, and neither the zone nor the worker counts as failed.
+func TestExpiredDeadlineBlamesNoEndpoint(t *testing.T) {
+	w := newWorld(t)
+	reg := prometheus.NewRegistry()
+	g := w.startGateway("fra", func(c *regional.Config) { c.Registry = reg })
+	a := w.zoneOf(g, config.WorkerEntry{Name: "w1", URL: startSimWorker(t), GRPC: "http://" + startDeadlineWorker(t), Weight: 1})
+	chat := clientCall{key: "key-acme", body: `{"model":"small","messages":[{"role":"user","content":"hi"}]}`}
+	testkit.Eventually(t, "the zone serves", func() bool { resp, _ := w.getAnswer(g, chat); return resp.StatusCode == 200 })
+	testkit.Eventually(t, "the zone has the spec, which adds paths", func() bool {
+		_, body := w.getAnswer(g, clientCall{path: "/custom/run", key: chat.key, body: chat.body})
+		return !strings.Contains(body, "no such path")
+	})
+	conn := w.dialGRPC(g, insecure.NewCredentials())
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			method := "/any.Service/" + []string{"Silent", "Begun"}[i%2]
+			s, err := conn.NewStream(withAPIKey(t.Context(), "x-model", "small", "x-spillway-deadline-ms", fmt.Sprint(200+10*i)), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			requireNoError(t, err)
+			var out []byte
+			if err := s.RecvMsg(&out); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("%s: %v", method, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := readMetric(t, reg, "spillway_regional_retries_total", ""); n != 0 {
+		t.Errorf("%v calls were tried again", n)
+	}
+	for _, x := range a.Status().Workers {
+		if x.State != "ready" {
+			t.Errorf("the worker is %+v", x)
+		}
+	}
+	if resp, body := w.getAnswer(g, chat); resp.StatusCode != 200 {
+		t.Errorf("then comes %d %s", resp.StatusCode, body)
+	}
+}
+
+// The local tier receives the remaining time of a client's deadline, from either header.
+func TestDeadlineFromEitherHeaderIsForwarded(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	l := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	w.waitUntilServed(g, "small")
+	for _, name := range []string{forward.HeaderClientDeadline, forward.HeaderRequestTimeout} {
+		resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody, header: http.Header{name: {"60000"}}})
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d %s", name, resp.StatusCode, body)
+		}
+		got := (<-l.requests).Header.Get(forward.HeaderDeadlineMS)
+		if ms, err := strconv.Atoi(got); err != nil || ms < 1 || ms > 60000 {
+			t.Errorf("%s: the local is told %q", name, got)
+		}
+	}
+}
+
+// A request refused for its deadline records no cached prefix, so that it is refused again when it is repeated.
+func TestRefusedRequestRecordsNoPrefix(t *testing.T) {
+	w := newWorld(t)
+	g := w.startGateway("fra", nil)
+	a := w.startLocal(g, "fra", "fra-a", replyCompletion, roomyModel("small"))
+	b := w.startLocal(g, "fra", "fra-b", replyCompletion, roomyModel("small"))
+	long := `{"model":"small","max_tokens":5,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 6_000) + `"}]}`
+	testkit.Eventually(t, "both zones serve", func() bool {
+		resp, _ := w.getAnswer(g, clientCall{key: "key-acme", body: `{"model":"small","messages":[{"role":"user","content":"hi"}]}`})
+		return resp.StatusCode == 200 && len(a.requests) > 0 && len(b.requests) > 0
+	})
+	late := http.Header{"X-Spillway-Deadline-Ms": {"20"}}
+	for range 3 {
+		if resp, text := w.getAnswer(g, clientCall{key: "key-acme", body: long, header: late}); resp.StatusCode != 504 {
+			t.Fatalf("%d %.200s", resp.StatusCode, text)
+		}
+	}
+}
+
+// startUnresponsiveZone starts a zone whose listener accepts connections and never handshakes, like that of a
+// stopped process (SIGSTOP).
+func (w *testWorld) startUnresponsiveZone(g *regional.Gateway, region, zone string, model capacity.ModelCapacity) {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	requireNoError(w.t, err)
+	w.t.Cleanup(func() { _ = l.Close() })
+	child, err := uplink.NewChild(uplink.ChildConfig{
+		Certs:   w.issueCerts(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"}),
+		Parents: []string{g.UplinkAddr().String()}, ParentRole: identity.RoleGateway, Path: capacity.Path{Region: region, Zone: zone, Instance: "l1"},
+		Endpoint: l.Addr().String(), Interval: 20 * time.Millisecond,
+		BuildSummary: func(time.Time) capacity.Summary { return capacity.Summary{Models: []capacity.ModelCapacity{model}} },
+	})
+	requireNoError(w.t, err)
+	requireNoError(w.t, child.Start(w.t.Context()))
+	w.t.Cleanup(func() { _ = child.Stop(stopContext(w.t)) })
+}
+
+// A zone that does not connect in time costs a request a short delay and no retry: another zone's connection is
+// tried in parallel, and the request is sent once.
+func TestSlowConnectIsHedgedBeforeRequestIsSent(t *testing.T) {
+	w := newWorld(t)
+	reg := prometheus.NewRegistry()
+	g := w.startGateway("fra", func(c *regional.Config) { c.Registry, c.HedgeConnect = reg, 100*time.Millisecond })
+	w.startUnresponsiveZone(g, "fra", "fra-a", roomyModel("small"))
+	b := w.startLocal(g, "fra", "fra-b", replyCompletion, backloggedModel("small"))
+	w.waitForWorkerTotal("fra", 4)
+	w.waitUntilServed(g, "small")
+	resp, body := w.getAnswer(g, clientCall{key: "key-acme", body: askBody})
+	if resp.StatusCode != 200 || !strings.Contains(body, "hi") || len(b.requests) != 1 {
+		t.Fatalf("got %d %s, the other zone was asked %d times", resp.StatusCode, body, len(b.requests))
+	}
+	want := `# HELP spillway_regional_connects_hedged_total Hedged connections to another zone because the first was slow, by outcome of the second: won or lost.
+# TYPE spillway_regional_connects_hedged_total counter
+spillway_regional_connects_hedged_total{outcome="won"} 1
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "spillway_regional_connects_hedged_total"); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(reg, "spillway_regional_retries_total"); err != nil || n != 0 {
+		t.Errorf("%d retries, %v", n, err)
 	}
 }

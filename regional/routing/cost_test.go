@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/regional/routing"
+	"pgregory.net/rapid"
 )
 
 // withRunningAnswers returns a model with an empty queue, running responses in progress and held tokens of KV cache in use.
