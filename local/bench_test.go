@@ -273,7 +273,7 @@ func TestLargePromptsAtHighConcurrency(t *testing.T) {
 	few, _ := run(20, 100)
 	many, cpu := run(200, 400)
 	t.Logf("first token p50: %v with 20 callers, %v with 200: %.1f times; %v of CPU each", few.Round(time.Millisecond), many.Round(time.Millisecond), many.Seconds()/few.Seconds(), cpu.Round(time.Microsecond))
-	if !raceDetector {
+	if !testkit.RaceDetector {
 		timed.AssertWithin(t, "CPU of a request", cpu, time.Second/130)
 	}
 	if many > 30*few+time.Second {

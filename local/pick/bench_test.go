@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local/blockhash"
 	"github.com/spillway-lb/spillway/local/prefix"
 )
@@ -25,10 +26,10 @@ func BenchmarkChoosePercentiles(b *testing.B) {
 		if len(wall) == most {
 			wall, cpu = wall[:0], cpu[:0]
 		}
-		worked, start := threadTime(b), time.Now()
+		worked, start := testkit.ThreadTime(), time.Now()
 		ChooseWorker(q, v, testStart, rng, nil)
 		wall = append(wall, float64(time.Since(start))/1000)
-		cpu = append(cpu, float64(threadTime(b)-worked)/1000)
+		cpu = append(cpu, float64(testkit.ThreadTime()-worked)/1000)
 	}
 	slices.Sort(wall)
 	slices.Sort(cpu)

@@ -1,8 +1,8 @@
+// Package report defines what engines report about themselves as plain values: their load, their models, and what they
+// can do with an answer that another worker began. It has no dependency on the calls that fetch these values.
 package report
 
-import (
-	"time"
-)
+import "time"
 
 // Reading is what a worker's metrics page reported. The zero Reading means that nothing was read yet. The slices that it
 // refers to are shared and never change.
