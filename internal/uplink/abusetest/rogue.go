@@ -1,3 +1,6 @@
+// Package abusetest is a child that abuses a parent while it has a valid certificate: RunAbuser floods, claims a
+// false identity or sends garbage, and reconnects whenever it is disconnected. It is a separate package under uplink
+// because QUIC is internal to package uplink. It serves benchmarks and tests, and is never imported by a tier.
 package abusetest
 
 import (
@@ -9,12 +12,11 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // Kinds of abuse.
