@@ -398,8 +398,9 @@ func TestBrokenWorkerIsEjectedWithOneTenant(t *testing.T) {
 	if n := e.clientRequests[0].Load(); n > 100 {
 		t.Errorf("%d requests of clients failed on it", n)
 	}
-	if countReady(a) != 1 || len(e.log.Lines("level=WARN", "it is ejected", "worker=w1")) != 1 {
-		t.Errorf("%d of 2 workers ready: %s", countReady(a), e.log.String())
+	testkit.Eventually(t, "its ejection is logged", func() bool { return len(e.log.Lines("level=WARN", "it is ejected", "worker=w1")) > 0 })
+	if n := len(e.log.Lines("level=WARN", "it is ejected", "worker=w1")); countReady(a) != 1 || n != 1 {
+		t.Errorf("%d of 2 workers ready, %d warnings", countReady(a), n)
 	}
 }
 
