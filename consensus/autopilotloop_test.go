@@ -61,6 +61,7 @@ func TestDeadVoterIsRemovedAndCanReturn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.waitUntil("the victim has applied the spec", func() bool { return string(c.nodes[victim].State().Spec) == "one" }) // a quorum suffices for the write
+	c.awaitSnapshot(victim)                                                                                              // of the state with the fourth voter: raft replays nothing after a membership change
 	c.waitUntil("all nodes had contact with the victim", func() bool {
 		for i, n := range c.nodes {
 			if s := n.ProbeMembers(c.newContext()); i != victim && !slices.ContainsFunc(s, func(s consensus.MemberStatus) bool { return s.ID == dead && s.Contacted && s.Answered }) {

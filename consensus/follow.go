@@ -2,10 +2,13 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 const (
@@ -22,6 +25,9 @@ type stateFollower struct {
 	storage      *raftStorage
 	onApply      func(*State) // may be nil
 	takeSnapshot func(ctx context.Context) error
+
+	configurationIndex   *atomic.Uint64 // of the last membership change applied
+	coveredConfiguration atomic.Uint64  // of the last one known to be in a snapshot
 
 	snapshotting atomic.Bool // a snapshot is in progress
 }
@@ -43,7 +49,7 @@ func (f *stateFollower) followState(ctx context.Context) {
 			}
 			quiet.Reset(appliedMarkDelay)
 			if f.startSnapshot() {
-				snapshots.Go(func() { f.snapshotLargeLog(ctx) })
+				snapshots.Go(func() { f.snapshotState(ctx) })
 			}
 		}
 		select {
@@ -56,16 +62,26 @@ func (f *stateFollower) followState(ctx context.Context) {
 	}
 }
 
-// startSnapshot reports whether the log has grown by more bytes than a start should read, and no snapshot is in
-// progress. Raft itself counts entries, and one spec may be a thousand times larger than another.
+// startSnapshot reports whether a snapshot is due and none is in progress: the log has grown by more bytes than a start
+// should read, or the membership has changed. Raft itself counts entries, and one spec may be a thousand times larger
+// than another. A restart replays only what precedes the first membership change after the snapshot (see
+// limitBeforeConfiguration): without a snapshot, a node that restarts without a leader would answer from the state before
+// the change until raft's own snapshot, which a quiet cluster takes after days.
 func (f *stateFollower) startSnapshot() bool {
-	return f.storage.file != nil && f.logBytes.Load() >= snapshotLogBytes && f.snapshotting.CompareAndSwap(false, true)
+	if f.storage.file == nil {
+		return false
+	}
+	due := f.logBytes.Load() >= snapshotLogBytes || f.configurationIndex.Load() > f.coveredConfiguration.Load()
+	return due && f.snapshotting.CompareAndSwap(false, true)
 }
 
-func (f *stateFollower) snapshotLargeLog(ctx context.Context) {
+func (f *stateFollower) snapshotState(ctx context.Context) {
 	defer f.snapshotting.Store(false)
-	// Raft has a reason when it refuses, such as nothing new; the next entry tries again.
-	_ = f.takeSnapshot(ctx)
+	covered := f.configurationIndex.Load()
+	// Raft has a reason when it refuses; the next entry tries again.
+	if err := f.takeSnapshot(ctx); err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		f.coveredConfiguration.Store(covered)
+	}
 }
 
 // recordApplied records the applied index if it changed since last, the one recorded before.

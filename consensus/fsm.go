@@ -17,7 +17,8 @@ type fsm struct {
 
 	commandCache commandCache
 
-	bytesSinceSnapshot atomic.Int64 // bytes of commands applied since the last snapshot
+	bytesSinceSnapshot atomic.Int64  // bytes of commands applied since the last snapshot
+	configurationIndex atomic.Uint64 // of the last membership change since the start
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -34,6 +35,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
 	s := f.applied.State()
 	for i, l := range logs {
+		if l.Type == raft.LogConfiguration {
+			f.configurationIndex.Store(l.Index)
+		}
 		if l.Type != raft.LogCommand {
 			continue
 		}

@@ -127,6 +127,7 @@ func (n *Node) connectParts() {
 	n.watch = &membershipWatch{id: n.id, log: n.log, book: n.book, cluster: n.clusterView, ask: peers.askAboutMember}
 	n.follower = &stateFollower{
 		log: n.log, applied: applied, logBytes: &n.fsm.bytesSinceSnapshot, storage: n.storage, onApply: c.OnApply,
+		configurationIndex: &n.fsm.configurationIndex,
 		takeSnapshot: func(ctx context.Context) error {
 			return n.raft.calls.awaitFuture(ctx, func() raft.Future { return n.raft.Snapshot() })
 		},
