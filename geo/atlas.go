@@ -173,6 +173,20 @@ func embeddedIPv4(a netip.Addr) (netip.Addr, int) {
 	return a, 0
 }
 
+// embeddedRanges lists the networks in which embeddedIPv4 finds an IPv4 address.
+func embeddedRanges() []netip.Prefix {
+	ranges := []netip.Prefix{
+		netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("64:ff9b::/96"),
+		netip.MustParsePrefix("::ffff:0:0:0/96"), netip.PrefixFrom(netip.MustParseAddr("::ffff:0:0"), 96),
+	}
+	for bits := 97; bits <= 112; bits++ { // ::/96 without ::/112
+		var b [16]byte
+		b[(bits-1)/8] = 0x80 >> ((bits - 1) % 8)
+		ranges = append(ranges, netip.PrefixFrom(netip.AddrFrom16(b), bits))
+	}
+	return ranges
+}
+
 // DemoNetwork is one documentation network with its city in demo mode.
 type DemoNetwork struct {
 	Prefix   netip.Prefix

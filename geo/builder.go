@@ -51,7 +51,7 @@ func (b *atlasBuilder) addSpecialRanges() error {
 func (b *atlasBuilder) insertRecord(p netip.Prefix, r locationRecord) error {
 	i, known := b.recordIndex[r]
 	if !known {
-		if len(b.records) == maxRecords {
+		if len(b.records) == barrierRecord {
 			return errors.New("too many different places: use a smaller database")
 		}
 		i = int32(len(b.records))
@@ -69,7 +69,12 @@ func (b *atlasBuilder) insertRecord(p netip.Prefix, r locationRecord) error {
 	return nil
 }
 
+// buildAtlas ends the collection. It first separates the networks of IPv6 that contain IPv4 addresses: their addresses are
+// looked up as IPv4, so the scope of another IPv6 address must not cover them.
 func (b *atlasBuilder) buildAtlas() *Atlas {
+	for _, p := range embeddedRanges() {
+		b.v6.insertPrefix(p, barrierRecord)
+	}
 	return &Atlas{v4: b.v4.compileTable(), v6: b.v6.compileTable(), records: b.records, cellMap: newCellMap(b.v4, b.v6, b.records), cells: listCells(b.records)}
 }
 

@@ -45,7 +45,12 @@ type cellMap struct {
 }
 
 func newCellMap(v4, v6 *trie, records []locationRecord) cellMap {
-	cell := func(r int32) int32 { return records[r].cell + 1 }
+	cell := func(r int32) int32 {
+		if r == barrierRecord {
+			return barrierRecord
+		}
+		return records[r].cell + 1
+	}
 	s := cellMap{v4: v4.mergeEqual(cell), v6: v6.mergeEqual(cell)}
 	s.ScopeMap = newScopeMap(s.v4, s.v6)
 	return s
@@ -61,9 +66,14 @@ func (a *Atlas) FindCell(addr netip.Addr) (cell int32, scope uint8) {
 // BuildScopeMap builds the map in which each address has the value of its cell, from 0 to MaxScopeValue. It takes
 // some hundredths of a second for a million networks.
 func (a *Atlas) BuildScopeMap(value func(cell int32) int32) *ScopeMap {
-	of := func(record int32) int32 { return value(record - 1) }
+	of := func(record int32) int32 {
+		if record == barrierRecord {
+			return barrierRecord
+		}
+		return value(record - 1)
+	}
 	return newScopeMap(a.cellMap.v4.mergeEqual(of), a.cellMap.v6.mergeEqual(of))
 }
 
 // MaxScopeValue is the largest value of a ScopeMap.
-const MaxScopeValue = maxRecords - 1
+const MaxScopeValue = barrierRecord - 1

@@ -2,6 +2,7 @@ package geo
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -47,13 +48,16 @@ func TestFindCellAgreesWithLocate(t *testing.T) {
 func TestScopeMapMergesEqualNeighbors(t *testing.T) {
 	a := openAtlas(t, Config{Demo: true})
 	all := a.BuildScopeMap(func(int32) int32 { return 7 })
-	for _, addr := range []string{"203.0.113.1", "10.0.0.1", "2001:db8:500::1", "::1"} {
-		if v, scope := all.FindValue(netip.MustParseAddr(addr)); v != 7 || scope != 0 {
-			t.Errorf("%s: value %d scope %d in a map of one value", addr, v, scope)
+	for addr, want := range map[string]uint8{
+		"203.0.113.1": 0, "10.0.0.1": 0,
+		"2001:db8:500::1": 21, "2a00::1": 5, "::1": 112, // as wide as the networks with embedded IPv4 addresses allow
+	} {
+		if v, scope := all.FindValue(netip.MustParseAddr(addr)); v != 7 || scope != want {
+			t.Errorf("%s: value %d scope %d in a map of one value, want scope %d", addr, v, scope, want)
 		}
 	}
-	if all.Networks() != 2 { // one of each family
-		t.Errorf("%d networks", all.Networks())
+	if n := all.Networks(); n != 276 { // one of IPv4; of IPv6, those that separate the embedded ranges
+		t.Errorf("%d networks", n)
 	}
 	same := a.BuildScopeMap(func(cell int32) int32 { return cell + 1 })
 	for _, addr := range []string{"203.0.113.1", "10.0.0.1", "2001:db8:500::1", "2002:cb00:7101::"} {
@@ -62,4 +66,39 @@ func TestScopeMapMergesEqualNeighbors(t *testing.T) {
 			t.Errorf("%s: value %d scope %d, FindCell returns %d and %d", addr, v, scope, cell, s)
 		}
 	}
+}
+
+// TestScopesCoverNoEmbeddedIPv4: an IPv6 address that contains an IPv4 address has the location of that. It is in the
+// scope of no other IPv6 address, also where both have one location.
+func TestScopesCoverNoEmbeddedIPv4(t *testing.T) {
+	a := openAtlas(t, Config{Demo: true})
+	all := a.BuildScopeMap(func(int32) int32 { return 7 })
+	ranges := embeddedRanges()
+	rapid.Check(t, func(t *rapid.T) {
+		r := rapid.SampledFrom(ranges).Draw(t, "range")
+		b := r.Addr().As16()
+		flip := rapid.IntRange(0, r.Bits()-1).Draw(t, "bit")
+		b[flip/8] ^= 0x80 >> (flip % 8)
+		for i := r.Bits(); i < 128; i++ {
+			if rapid.Bool().Draw(t, "rest") {
+				b[i/8] ^= 0x80 >> (i % 8)
+			}
+		}
+		addr := netip.AddrFrom16(b)
+		at, _ := embeddedIPv4(addr)
+		if inRange := slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) || addr.Is4In6() }); inRange != at.Is4() {
+			t.Fatalf("%s is in an embedded range: %v, contains an IPv4 address: %v", addr, inRange, at.Is4())
+		}
+		if at.Is4() {
+			return
+		}
+		_, found := a.FindCell(addr)
+		_, mapped := all.FindValue(addr)
+		for name, scope := range map[string]uint8{"Locate": a.Locate(addr).Scope, "FindCell": found, "map": mapped} {
+			cover := netip.PrefixFrom(addr, int(scope)).Masked()
+			if i := slices.IndexFunc(ranges, cover.Overlaps); i >= 0 {
+				t.Fatalf("%s: %s has the scope %d, which covers %s", addr, name, scope, ranges[i])
+			}
+		}
+	})
 }

@@ -18,6 +18,10 @@ const (
 	nodeFlag   tableEntry = 1 << 31
 	lenBits               = 8
 	maxRecords            = 1 << (31 - lenBits)
+
+	// barrierRecord is the record of the networks that lookups never reach in the table of IPv6 (embeddedRanges). It
+	// differs from every other record, so that no network is merged with one of them.
+	barrierRecord = maxRecords - 1
 )
 
 func newLeaf(record int32, depth int) tableEntry {
