@@ -160,9 +160,10 @@ func (a *Agent) watchCredentials() {
 
 // readCredentials applies changed credential files and logs problems with them. It never logs their contents.
 func (a *Agent) readCredentials(now time.Time) {
+	a.workerTransports().closeRetired()
 	for _, c := range a.serverNames.credentials.refreshCredentials() {
 		if c.TLS {
-			a.closeIdleConnections() // existing connections were made with the old credentials
+			a.workerTransports().retire() // existing connections were made with the old credentials
 		}
 		if c.Changed {
 			a.log.Info("worker credentials reloaded")

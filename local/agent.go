@@ -89,7 +89,7 @@ func New(cfg Config) (*Agent, error) {
 	a.serverNames, a.peers = &serverNames{}, a.newZonePeers()
 	transport := newWorkerTransport(a.serverNames, cfg.Network, cfg.NoFastPath)
 	a.forwarder = &forward.Forwarder{Transport: transport, IdleTimeout: maxAnswerSilence, ReturnOverloads: true}
-	a.attempts.grpcForwarder = &forward.Forwarder{Transport: &namedTransport{RoundTripper: newGRPCTransport(a.serverNames, cfg.Network), serverNames: a.serverNames}, IdleTimeout: maxAnswerSilence}
+	a.attempts.grpcForwarder = &forward.Forwarder{Transport: newNamedTransport(a.serverNames, func() http.RoundTripper { return newGRPCTransport(a.serverNames, cfg.Network) }), IdleTimeout: maxAnswerSilence}
 	a.attempts.streamForwarder = &forward.Forwarder{Transport: newStreamTransport(a.serverNames, cfg.Network), IdleTimeout: maxAnswerSilence, ReturnOverloads: true}
 	a.attempts.fingerprintSeed = maphash.MakeSeed()
 	a.watcher.scraper = newScrapeClient(transport)
@@ -218,7 +218,7 @@ func (a *Agent) closeComponents() {
 		_ = a.listener.Close() // already closed if it was served
 	}
 	a.registration.close()
-	a.closeIdleConnections()
+	a.workerTransports().closeIdle()
 }
 
 const (

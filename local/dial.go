@@ -24,14 +24,16 @@ import (
 // newWorkerTransport returns the transport to workers, over nw if not nil. The check of forbidden addresses applies
 // to the resolved address, not to the name. With off set, net/http makes the calls instead of the fast path.
 func newWorkerTransport(names *serverNames, nw netif.HostNetwork, off bool) http.RoundTripper {
-	return &namedTransport{RoundTripper: forward.WithFastPath(newHTTPTransport(names, nw), nw, off), serverNames: names}
+	return newNamedTransport(names, func() http.RoundTripper { return forward.WithFastPath(newHTTPTransport(names, nw), nw, off) })
 }
 
 // newStreamTransport is newWorkerTransport for bodies that are forwarded without buffering.
 func newStreamTransport(names *serverNames, nw netif.HostNetwork) http.RoundTripper {
-	t := newHTTPTransport(names, nw)
-	forward.CloseBodiesOnConnEnd(t)
-	return &namedTransport{RoundTripper: forward.WithSingleSend(t), serverNames: names}
+	return newNamedTransport(names, func() http.RoundTripper {
+		t := newHTTPTransport(names, nw)
+		forward.CloseBodiesOnConnEnd(t)
+		return forward.WithSingleSend(t)
+	})
 }
 
 func newHTTPTransport(names *serverNames, nw netif.HostNetwork) *http.Transport {
@@ -135,34 +137,4 @@ func (n *serverNames) newTLSDialer(dial func(context.Context, string, string) (n
 		}
 		return c, nil
 	}
-}
-
-// namedTransport sends the worker's name as Host, for workers behind a server of several names, and adds the credentials that
-// the worker requires. Every call to a worker passes through it.
-type namedTransport struct {
-	http.RoundTripper
-	serverNames *serverNames
-}
-
-// CloseIdleConnections closes the idle connections of the transport.
-func (t *namedTransport) CloseIdleConnections() {
-	t.RoundTripper.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-}
-
-// RoundTrip follows no redirects, as any transport.
-func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme == "https" {
-		if name := t.serverNames.nameFor(tlsHostPort(r.URL)); name != "" {
-			r = r.WithContext(r.Context()) // a copy: the caller's request stays unchanged
-			r.Host = name
-			if p := r.URL.Port(); p != "" && p != "443" {
-				r.Host = net.JoinHostPort(name, p)
-			}
-		}
-	}
-	r, err := t.serverNames.credentials.addCredentials(r)
-	if err != nil {
-		return nil, err
-	}
-	return t.RoundTripper.RoundTrip(r)
 }

@@ -129,3 +129,49 @@ func TestRequestIsSentOnceWhenWorkerEndsWithIt(t *testing.T) {
 		}
 	}
 }
+
+// TestRetiredConnectionIsNotUsedAgain: a connection that is in use when the credentials change serves no later call.
+func TestRetiredConnectionIsNotUsedAgain(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			close(begun)
+			<-release
+		}
+		_, _ = io.WriteString(w, r.RemoteAddr)
+	}))
+	defer s.Close()
+	for name, off := range map[string]bool{"fast": false, "net/http": true} {
+		begun, release = make(chan struct{}), make(chan struct{})
+		transport := newWorkerTransport(&serverNames{}, nil, off).(*namedTransport)
+		call := func(path string) string {
+			req, err := http.NewRequest(http.MethodGet, s.URL+path, nil)
+			if err != nil {
+				t.Error(err)
+				return ""
+			}
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return ""
+			}
+			text, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			return string(text)
+		}
+		held := make(chan string)
+		go func() { held <- call("/held") }()
+		<-begun
+		transport.RetireConnections()
+		close(release)
+		old := <-held
+		next := call("/")
+		if next == old {
+			t.Errorf("%s: the call after the change used the connection from before it", name)
+		}
+		if again := call("/"); again != next {
+			t.Errorf("%s: the new connection is not kept", name)
+		}
+		transport.CloseIdleConnections()
+	}
+}

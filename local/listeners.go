@@ -103,12 +103,12 @@ func (d *registrationListener) close() {
 	}
 }
 
-func (a *Agent) closeIdleConnections() {
+// workerTransports lists the transports to workers.
+func (a *Agent) workerTransports() (out workerTransports) {
 	for _, f := range []*forward.Forwarder{a.forwarder, a.attempts.grpcForwarder, a.attempts.streamForwarder} {
-		if t, ok := f.Transport.(interface{ CloseIdleConnections() }); ok {
-			t.CloseIdleConnections()
-		}
+		out = append(out, f.Transport.(*namedTransport))
 	}
+	return out
 }
 
 // fallbackListener wraps a plain listener for connections that net/http serves, since any client can connect there.

@@ -164,7 +164,10 @@ func TestGatewayFollowsRestoredCluster(t *testing.T) {
 		d.TicketKeys, d.Drains = [][]byte{newKey}, []uplink.ActiveDrain{{Path: "fra"}}
 	})
 	gw := capacity.Path{Region: "fra", Instance: "fra-gw"}
-	testkit.Eventually(t, "the restored cluster's drain is obeyed", func() bool { return w.lastSummary(gw).Draining })
+	testkit.Eventually(t, "the restored cluster's drain is obeyed", func() bool {
+		s := w.lastSummary(gw) // nil until the gateway has sent its first
+		return s != nil && s.Draining
+	})
 	w.changeDirective(func(d *uplink.Directive) { d.Drains = nil })
 	testkit.Eventually(t, "the drain is lifted", func() bool { return !w.lastSummary(gw).Draining })
 	tk := ticket.MintTicket(newKey, ticket.RedirectTicket{Tenant: "acme", Service: "chat.api.example.", Region: "fra", Expires: time.Now().Add(ticket.Lifetime), Nonce: 7})
