@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/regional"
 )
 
@@ -92,7 +93,7 @@ func TestPeersTellOfDeathsThatOnlyTheEndShows(t *testing.T) {
 				t.Fatalf("%d workers died in the peer, want 1", away.Load())
 			}
 			r.startZone(r.fra, "fra", startMortal(t, &home))
-			r.waitForWorkerTotal("fra", 1)
+			testkit.Eventually(t, "the worker at home is ready", func() bool { return r.fra.CountReadyWorkers("small") == 1 })
 			askFailing(t, r.testWorld, r.fra, body)
 			if home.Load() != 1 {
 				t.Fatalf("%d workers died at home, want 1", home.Load())

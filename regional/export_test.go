@@ -19,6 +19,16 @@ func (g *Gateway) CountAttempts() (sent, queued int) {
 	return sent, queued
 }
 
+// CountReadyWorkers is CountWorkers without those that are not ready.
+func (g *Gateway) CountReadyWorkers(model string) (n int64) {
+	for _, l := range g.router.view.Load().Locals {
+		if m := l.Summary.FindModel(model); m != nil && l.State != capacity.Unreachable {
+			n += m.Ready
+		}
+	}
+	return n
+}
+
 // CountWorkers returns the number of this region's workers of a model in the view that requests use.
 func (g *Gateway) CountWorkers(model string) (n int64) {
 	for _, l := range g.router.view.Load().Locals {
