@@ -3,12 +3,11 @@ package dns
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
-
-	"encoding/hex"
-	"net/netip"
 	"time"
 
 	"github.com/miekg/dns"

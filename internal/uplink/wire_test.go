@@ -3,7 +3,6 @@ package uplink
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
 	"google.golang.org/protobuf/proto"
 )
-
-func seededRand(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, 1)) }
 
 func fullDirective() *Directive {
 	return &Directive{
