@@ -101,6 +101,25 @@ func (t *Transport) roundTrip(req *http.Request, p ProgressObserver) (*http.Resp
 	}
 }
 
+// Between the two steps in which a server closes a connection (its shutdown, and the close that answers unread bytes with a
+// reset) its thread may lose the processor: llama.cpp's server ends a connection in this way after each stream.
+const (
+	resetWait = 50 * time.Millisecond // for the reset, after the end of the connection was read
+	resetPoll = time.Millisecond
+)
+
+// wasClosedUnread is peerClosedUnread, and waits for the reset of a connection that carried requests before: its server may
+// have closed it while the request was on its way. Without the wait, that is taken for the death of the worker.
+func (k *pooledConn) wasClosedUnread() bool {
+	for waited := time.Duration(0); !k.probe.peerClosedUnread(); waited += resetPoll {
+		if !k.reused || waited >= resetWait {
+			return false
+		}
+		time.Sleep(resetPoll)
+	}
+	return true
+}
+
 // isRepeatable reports whether a request can be sent a second time.
 func isRepeatable(req *http.Request) bool {
 	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
@@ -384,7 +403,7 @@ func (t *Transport) sendRequest(k *pooledConn, req *http.Request, out []byte, mo
 	}
 	resp, err = x.readResponseHead(req)
 	if err != nil {
-		if !x.responseStarted && (err == io.EOF && k.probe.peerClosedUnread() || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+		if !x.responseStarted && (err == io.EOF && k.wasClosedUnread() || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
 			far = closedUnread
 		}
 		x.finishExchange(false)

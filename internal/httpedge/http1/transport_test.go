@@ -557,3 +557,57 @@ func TestConnectionIsReusedOnlyAfterWholeExchange(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestMetByASlowCloseIsResent: a server ends a connection in two steps, as llama.cpp's does after each stream: it
+// sends its end, and a moment later closes with the next request unread. The request is sent again on a new connection.
+func TestRequestMetByASlowCloseIsResent(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	answer := func(c net.Conn) error {
+		if _, err := http.ReadRequest(bufio.NewReaderSize(c, 4<<10)); err != nil {
+			return err
+		}
+		_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		return err
+	}
+	var conns atomic.Int64
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if answer(c) != nil || conns.Add(1) > 1 {
+					_ = answer(c)
+					return
+				}
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					return
+				}
+				_ = c.(*net.TCPConn).CloseWrite()
+				<-time.After(2 * resetPoll)
+			}()
+		}
+	}()
+	tr := newTestTransport(t, nil)
+	for i := range 2 {
+		req, err := http.NewRequest(http.MethodPost, "http://"+ln.Addr().String(), strings.NewReader("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatalf("request %d: %v", i+1, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	if n := conns.Load(); n != 2 {
+		t.Errorf("%d connections were used, want 2", n)
+	}
+}
