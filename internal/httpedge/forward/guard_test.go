@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -139,7 +140,16 @@ func TestConnLimiterEvictsLongestIdle(t *testing.T) {
 			<-busy
 		}
 	}))
-	s.Config.ConnState = crowd.TrackState
+	idle := make(chan struct{}, 1)
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		crowd.TrackState(c, state)
+		if state == http.StateIdle {
+			select {
+			case idle <- struct{}{}:
+			default:
+			}
+		}
+	}
 	s.Start()
 	defer s.Close()
 	addr := s.Listener.Addr().String()
@@ -151,11 +161,12 @@ func TestConnLimiterEvictsLongestIdle(t *testing.T) {
 	if got := oldest.readStatus(); got != 200 {
 		t.Fatalf("got %d", got)
 	}
+	<-idle // it is idle from here on, which the server notes after the client has read the response
 	for range 30 {
 		dialRaw(t, addr) // sends nothing
 	}
-	if _, err := oldest.reader.ReadByte(); err == nil {
-		t.Error("the longest idle connection is still open")
+	if _, err := oldest.reader.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the longest idle connection is still open: %v", err)
 	}
 	if n := crowd.Len(); n > 10 {
 		t.Errorf("%d connections are open, the bound is 10", n)
