@@ -163,7 +163,7 @@ func (a *Agent) readCredentials(now time.Time) {
 	a.workerTransports().closeRetired()
 	for _, c := range a.serverNames.credentials.refreshCredentials() {
 		if c.TLS {
-			a.workerTransports().retire() // existing connections were made with the old credentials
+			a.workerTransports().retireConnections() // existing connections were made with the old credentials
 		}
 		if c.Changed {
 			a.log.Info("worker credentials reloaded")

@@ -453,7 +453,7 @@ func TestMostPromptsAreMatchedToCacheEvents(t *testing.T) {
 		{"singles", 400, 12000, 1, 0, 1, 0.97},
 		{"singles of one length", 4000, 1, 1, 0, 2, 0.9},
 		{"talks", 400, 6000, 6, 0, 2, 0.93},
-		{"talks beside others", 400, 6000, 6, 0.3, 2, 0.93},
+		{"chats next to other load", 400, 6000, 6, 0.3, 2, 0.93},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runInMemory(t, func(l *memCluster) {

@@ -291,7 +291,7 @@ func TestRefusedRequestsCountAsDemand(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode/100 == 2 {
-			t.Fatal("somebody served it")
+			t.Fatal("the request was served")
 		}
 	}
 	var got *admin.AutoscalingAnswer

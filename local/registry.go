@@ -31,7 +31,7 @@ const (
 // setWorkers applies the declared list: it adds new workers, removes missing ones, and replaces changed ones.
 func (a *Agent) setWorkers(list []discover.Worker) {
 	if a.serverNames.setWorkers(list) {
-		a.workerTransports().retire() // they were made for another name at that address
+		a.workerTransports().retireConnections() // they were made for another name at that address
 	}
 	known := a.scheduler.zoneWorkers()
 	for _, d := range list {

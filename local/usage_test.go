@@ -84,7 +84,7 @@ func TestClientsCannotGrowMetrics(t *testing.T) {
 	var cfg local.Config
 	a := startAgent(t, func(c *local.Config) { cfg = *c }, newFakeVLLM(t, "w1"))
 	postChat(t, a, streamedChat)
-	postChat(t, a, `{"model":"nobody","messages":[]}`)
+	postChat(t, a, `{"model":"unlisted","messages":[]}`)
 	count := func() (n int) {
 		families, err := cfg.Registry.Gather()
 		if err != nil {

@@ -89,8 +89,8 @@ func (l workerTransports) closeRetired() {
 	}
 }
 
-// retire has every later call to a worker made over a new connection.
-func (l workerTransports) retire() {
+// retireConnections has every later call to a worker made over a new connection.
+func (l workerTransports) retireConnections() {
 	for _, t := range l {
 		t.RetireConnections()
 	}

@@ -131,7 +131,7 @@ func TestDatagramsAreDelayed(t *testing.T) {
 			t.Errorf("a deadline: %v", err)
 		}
 		if _, err := a.WriteTo(buf, net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.0.0.9:9"))); err != nil {
-			t.Errorf("to nobody: %v", err)
+			t.Errorf("a datagram without a listener: %v", err)
 		}
 		a.Close()
 		b.Close()

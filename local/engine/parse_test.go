@@ -94,7 +94,7 @@ func TestGoldenPages(t *testing.T) {
 }
 
 func TestImpossibleValuesAreIgnoredAndCounted(t *testing.T) {
-	got, ok := parseVLLM(readGolden(t, "rubbish.txt"), knownReading, testNow)
+	got, ok := parseVLLM(readGolden(t, "malformed.txt"), knownReading, testNow)
 	if ok || !reflect.DeepEqual(got, knownReading) {
 		t.Errorf("rubbish gave %+v", got)
 	}
@@ -261,7 +261,7 @@ func checkReading(t *testing.T, r Reading) {
 
 func fuzzMetrics(f *testing.F, pattern string, parse pageParser) {
 	addSeedPages(f, pattern)
-	addSeedPages(f, "rubbish.txt")
+	addSeedPages(f, "malformed.txt")
 	f.Fuzz(func(t *testing.T, page []byte) {
 		r, _ := parse(page, Reading{}, testNow)
 		checkReading(t, r)
