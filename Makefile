@@ -39,8 +39,9 @@ test: ## vet and run every test
 
 .PHONY: test-repeat
 test-repeat: ## run every test RUNS (20) times beside a busy core, up to the first failure, whose output is in bin/test-repeat.txt
+# As many packages at a time as in make test.
 	@mkdir -p bin; while :; do :; done & trap "kill $$!" EXIT; for i in $$(seq $${RUNS:-20}); do begun=$$SECONDS; \
-	  $(GO) test -count 1 ./... > bin/test-repeat.txt 2>&1 || { echo "run $$i: failed after $$((SECONDS - begun)) s"; grep -E '^ *--- FAIL|^FAIL' bin/test-repeat.txt; exit 1; }; \
+	  $(GO) test -count 1 -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./... > bin/test-repeat.txt 2>&1 || { echo "run $$i: failed after $$((SECONDS - begun)) s"; grep -E '^ *--- FAIL|^FAIL' bin/test-repeat.txt; exit 1; }; \
 	  echo "run $$i: passed in $$((SECONDS - begun)) s"; done
 
 .PHONY: soak
