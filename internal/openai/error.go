@@ -41,8 +41,6 @@ const (
 	CodeNoCapacity       = "no_capacity"
 	CodeModelLoading     = "model_loading"
 	CodeModelLoadFailed  = "model_load_failed"
-	CodeModelNotServed   = "model_not_served"
-	CodeDraining         = "region_draining"
 	CodeDeadline         = "deadline_unmeetable"
 	CodeUpstream         = "upstream_error"
 	CodeUpstreamLost     = "upstream_lost"
@@ -109,7 +107,7 @@ func (e *Error) JSON() []byte {
 var knownCodes = []string{
 	CodeInvalidJSON, CodeInvalidValue, CodeModelRequired, CodeModelNotFound, CodeBodyTooLarge, CodeBodyTooSlow, CodeContextTooLong,
 	CodeInvalidAPIKey, CodeInvalidToken, CodeModelNotAllowed, CodeResidency, CodeRequests, CodeTokens, CodeConcurrency,
-	CodeClientStreams, CodeQuota, CodeNoCapacity, CodeModelLoading, CodeModelLoadFailed, CodeModelNotServed, CodeDraining,
+	CodeClientStreams, CodeQuota, CodeNoCapacity, CodeModelLoading, CodeModelLoadFailed,
 	CodeClientRefusals, CodeUnknownHost, CodeDeadline, CodeUpstream, CodeUpstreamLost, CodeWorkerCrashed,
 	CodeKillsWorkers, CodeSuspected, CodeNotReady, CodeNotFound, CodeMethodNotAllowed, CodeEncoding, CodeFraming,
 }
