@@ -93,7 +93,11 @@ func (s *childEnd) sendSummaries() {
 		}
 		now := time.Now()
 		out.confirmUpTo(s.confirmedSeq.Load())
-		out.setSummary(s.child.latestSummary.Load())
+		// A summary with a boot number that the parent's welcome has raised since is not sent: the parent would accept the
+		// lower number as a restart and reset what it knows. The next summary follows at once (see raiseBoot).
+		if latest := s.child.latestSummary.Load(); latest != nil && latest.Boot == s.child.Boot() {
+			out.setSummary(latest)
+		}
 		out.probeTimeout, out.requestedGap = s.probeTimeout(), time.Duration(s.requestedGap.Load())
 		out.resync = out.resync || s.resync.Swap(false)
 		if b := out.nextDatagram(now); b != nil {

@@ -333,6 +333,40 @@ func TestChildWithClockSetBackIsAccepted(t *testing.T) {
 	})
 }
 
+// The summary that a child made before the parent's welcome raised its boot is not sent after it, also when the next summary
+// takes long.
+func TestSummaryWithFormerBootIsNotSentAfterWelcome(t *testing.T) {
+	runOnTestNetwork(t, func(t *testing.T, w *testNetwork) {
+		resets := make(chan capacity.Path, 100)
+		g := w.startParent(1, w.attachHost(1), func(c *ParentConfig) { c.OnLowerBoot = func(p capacity.Path) { resets <- p } })
+		certs, socket := w.newCerts(localID("a", "l2")), w.attachHost(2)
+		made := 0
+		same := func(c *ChildConfig) {
+			c.Certs, c.socket = certs, socket
+			build := c.BuildSummary
+			c.BuildSummary = func(now time.Time) capacity.Summary {
+				if made++; made > 1 {
+					time.Sleep(300 * time.Millisecond)
+				}
+				return build(now)
+			}
+		}
+		c := w.startChild(w.newChild(20, same, 1))
+		time.Sleep(2 * time.Second)
+		former := c.Boot()
+		w.stopAll(c)
+		made = 0
+		c = w.newChild(21, same, 1)
+		c.boot.Store(former - 1e9)
+		w.startChild(c)
+		time.Sleep(2 * time.Second)
+		if state, s := g.childState(pathL2); state != capacity.Fresh || s.Boot != former+1 || len(resets) > 0 {
+			t.Errorf("state %v, boot %d, want fresh and %d; reset %d times, want 0", state, s.Boot, former+1, len(resets))
+		}
+		w.stopAll(c, g)
+	})
+}
+
 // A parent that reports a boot near 2^64 does not block a child at other parents, before or after a restart.
 func TestBootNearOverflowIsIgnored(t *testing.T) {
 	for _, held := range []uint64{math.MaxUint64, math.MaxUint64 - 1, uint64(time.Unix(1<<33, 0).UnixNano())} {
