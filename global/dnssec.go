@@ -67,7 +67,7 @@ func parentWish(g *consensus.ZoneSigning) dns.CDSAction {
 
 // computeHolds returns for how long resolvers may cache the answers of a spec.
 func computeHolds(text []byte) consensus.HoldTimes {
-	sp, err := spec.Decode("spec", text)
+	sp, err := specCache.decodeText(text)
 	if err != nil {
 		return consensus.HoldTimes{}
 	}

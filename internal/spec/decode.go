@@ -24,22 +24,49 @@ func DecodeStandalone(name string, text []byte) (*Spec, error) { return decodeSp
 // rights.
 const DefaultTenant = "default"
 
+// decodeSpec decodes a text without positions if it can. One with a mistake is decoded again, to tell where it is.
 func decodeSpec(name string, text []byte, alone bool) (*Spec, error) {
+	if s := decodePlainSpec(text, alone); s != nil {
+		return s, nil
+	}
+	return decodeSpecTree(name, text, alone)
+}
+
+// decodePlainSpec returns nil for a text that is not plain YAML, or not a valid spec.
+func decodePlainSpec(text []byte, alone bool) *Spec {
+	s := &Spec{}
+	if !strict.DecodePlain(text, s) {
+		return nil
+	}
+	s.fillDerived()
+	if len(s.findProblems(alone)) > 0 {
+		return nil
+	}
+	s.index = newSpecIndex(s)
+	return s
+}
+
+func decodeSpecTree(name string, text []byte, alone bool) (*Spec, error) {
 	doc, err := strict.Parse(name, text)
 	if err != nil {
 		return nil, err
 	}
 	s := &Spec{}
 	doc.Decode(s)
-	if s.Zone.Contact == "" && s.Zone.Name != "" {
-		s.Zone.Contact = "hostmaster." + s.Zone.Name
-	}
+	s.fillDerived()
 	doc.ReportProblems(s.findProblems(alone))
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}
 	s.index = newSpecIndex(s)
 	return s, nil
+}
+
+// fillDerived fills in the keys whose default depends on others.
+func (s *Spec) fillDerived() {
+	if s.Zone.Contact == "" && s.Zone.Name != "" {
+		s.Zone.Contact = "hostmaster." + s.Zone.Name
+	}
 }
 
 // Encode writes a spec as canonical YAML: fixed field order, zero values omitted. Decode(Encode(s)) equals a

@@ -43,12 +43,15 @@ func DiffSpecs(from, to *Spec) []SpecChange {
 	if to == nil {
 		to = &Spec{}
 	}
-	var d specDiffer
-	d.diffStructs("", reflect.ValueOf(*from), reflect.ValueOf(*to))
+	d := specDiffer{fields: map[reflect.Type][]specField{}}
+	d.diffStructs("", reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem())
 	return d.changes
 }
 
-type specDiffer struct{ changes []SpecChange }
+type specDiffer struct {
+	changes []SpecChange
+	fields  map[reflect.Type][]specField // of the structs seen so far
+}
 
 func (d *specDiffer) addChange(path, from, to string) {
 	if from != to {
@@ -56,20 +59,92 @@ func (d *specDiffer) addChange(path, from, to string) {
 	}
 }
 
-func (d *specDiffer) diffStructs(prefix string, a, b reflect.Value) {
-	for i := range a.NumField() {
-		f := a.Type().Field(i)
-		key := f.Tag.Get("yaml")
-		if key == "" {
-			continue
-		}
-		d.diffValues(prefix+key, a.Field(i), b.Field(i), f.Tag.Get("secret") == "true")
+// specField is one field of a struct that has a key.
+type specField struct {
+	index  int
+	key    string
+	secret bool
+}
+
+// fieldsOf lists the fields of a struct that have a key.
+func (d *specDiffer) fieldsOf(t reflect.Type) []specField {
+	out, ok := d.fields[t]
+	if ok {
+		return out
 	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if key := f.Tag.Get("yaml"); key != "" {
+			out = append(out, specField{i, key, f.Tag.Get("secret") == "true"})
+		}
+	}
+	d.fields[t] = out
+	return out
+}
+
+// isItem reports whether a list of the type holds items that are compared by identity.
+func isItem(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t != reflect.TypeFor[netip.Addr]()
+}
+
+func (d *specDiffer) diffStructs(prefix string, a, b reflect.Value) {
+	for _, f := range d.fieldsOf(a.Type()) {
+		x, y := a.Field(f.index), b.Field(f.index)
+		if !d.equalValues(x, y) {
+			d.diffValues(prefix+f.key, x, y, f.secret)
+		}
+	}
+}
+
+// equalValues reports whether two values have the same keys and values. Most objects of two specs are the same, and
+// formatting them would cost a hundred times as much. Lists of one order are compared, others are not the same.
+func (d *specDiffer) equalValues(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Struct:
+		if !isItem(a.Type()) {
+			return a.Interface() == b.Interface()
+		}
+		for _, f := range d.fieldsOf(a.Type()) {
+			if !d.equalValues(a.Field(f.index), b.Field(f.index)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			return false
+		}
+		if a.Len() == 0 || a.UnsafePointer() == b.UnsafePointer() {
+			return true
+		}
+		for i := range a.Len() {
+			if !d.equalValues(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for of := a.MapRange(); of.Next(); {
+			if other := b.MapIndex(of.Key()); !other.IsValid() || !d.equalValues(of.Value(), other) {
+				return false
+			}
+		}
+		return true
+	case reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			return a.IsNil() == b.IsNil()
+		}
+		return d.equalValues(a.Elem(), b.Elem())
+	}
+	return a.Equal(b)
 }
 
 func (d *specDiffer) diffValues(path string, a, b reflect.Value, secret bool) {
 	switch {
-	case a.Kind() == reflect.Slice && a.Type().Elem().Kind() == reflect.Struct && a.Type().Elem() != reflect.TypeFor[netip.Addr]():
+	case a.Kind() == reflect.Slice && isItem(a.Type().Elem()):
 		d.diffLists(path, a, b)
 	case a.Kind() == reflect.Map:
 		d.diffMaps(path, a, b)
@@ -80,51 +155,97 @@ func (d *specDiffer) diffValues(path string, a, b reflect.Value, secret bool) {
 	}
 }
 
-// diffLists compares items by name.
+// diffLists compares items by identity.
 func (d *specDiffer) diffLists(path string, a, b reflect.Value) {
-	old, now := indexByName(a), indexByName(b)
-	for _, name := range unionNames(a, b) {
-		here := path + "[" + name + "]"
-		before, had := old[name]
-		after, has := now[name]
+	old, now := indexItems(a), indexItems(b)
+	diff := func(x, y reflect.Value) {
 		switch {
-		case had && has:
-			d.diffStructs(here+".", before, after)
-		case had:
-			d.addChange(here, Present, Absent)
+		case x.IsValid() && y.IsValid():
+			if !d.equalValues(x, y) {
+				d.diffStructs(path+"["+itemName(x)+"].", x, y)
+			}
+		case x.IsValid():
+			d.addChange(path+"["+itemName(x)+"]", Present, Absent)
 		default:
-			d.addChange(here, Absent, Present)
+			d.addChange(path+"["+itemName(y)+"]", Absent, Present)
 		}
+	}
+	for i := range a.Len() {
+		x, at := a.Index(i), -1
+		// Items mostly have the same position in both lists.
+		if key := itemKey(x); i < b.Len() && itemKey(b.Index(i)) == key {
+			at = i
+		} else if k, ok := now[key]; ok {
+			at = k
+		}
+		if at < 0 {
+			diff(x, reflect.Value{})
+		} else {
+			diff(x, b.Index(at))
+		}
+	}
+	for i := range b.Len() {
+		if _, ok := old[itemKey(b.Index(i))]; !ok {
+			diff(reflect.Value{}, b.Index(i))
+		}
+	}
+	if a.Type().Elem() == reflect.TypeFor[WorkerPool]() {
+		before, after := commonNames(a, now), commonNames(b, old)
+		d.addChange(path, formatValue(reflect.ValueOf(before), false), formatValue(reflect.ValueOf(after), false))
 	}
 }
 
-// itemKey returns the key of a list item: its name, or for an alias target its model and conditions.
+// commonNames lists the items that are in the other list too. The order of pools matters: a request belongs to the
+// first one that it matches.
+func commonNames(list reflect.Value, other map[string]int) (names []string) {
+	for i := range list.Len() {
+		if _, ok := other[itemKey(list.Index(i))]; ok {
+			names = append(names, itemName(list.Index(i)))
+		}
+	}
+	return names
+}
+
+// itemKey returns the identity of a list item: its name, or what distinguishes an item without one.
 func itemKey(v reflect.Value) string {
-	if t, ok := v.Interface().(AliasTarget); ok {
-		return t.conditionKey()
+	switch x := v.Addr().Interface().(type) {
+	case *AliasTarget:
+		return x.conditionKey()
+	case *CAAProperty:
+		return x.Tag + " " + x.Value
+	case *TimedKey:
+		return x.Hash
+	case *TokenIssuer:
+		return x.Issuer
+	case *Tenant:
+		return x.Name
 	}
 	return v.FieldByName("Name").String()
 }
 
-func indexByName(list reflect.Value) map[string]reflect.Value {
-	out := make(map[string]reflect.Value, list.Len())
-	for i := range list.Len() {
-		out[itemKey(list.Index(i))] = list.Index(i)
+// itemName returns the identity of a list item as it is shown.
+func itemName(v reflect.Value) string {
+	if k, ok := v.Addr().Interface().(*TimedKey); ok {
+		return keyFingerprint(k.Hash)
 	}
-	return out
+	return itemKey(v)
 }
 
-// unionNames returns every name once, those of the first list first.
-func unionNames(lists ...reflect.Value) []string {
-	var out []string
-	seen := map[string]bool{}
-	for _, list := range lists {
-		for i := range list.Len() {
-			if name := itemKey(list.Index(i)); !seen[name] {
-				seen[name] = true
-				out = append(out, name)
-			}
-		}
+// hasIdentity reports whether itemKey tells items of the type apart.
+func hasIdentity(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[AliasTarget](), reflect.TypeFor[CAAProperty](), reflect.TypeFor[TimedKey](), reflect.TypeFor[TokenIssuer]():
+		return true
+	}
+	f, ok := t.FieldByName("Name")
+	return ok && f.Type.Kind() == reflect.String
+}
+
+// indexItems returns the positions of the items by identity.
+func indexItems(list reflect.Value) map[string]int {
+	out := make(map[string]int, list.Len())
+	for i := range list.Len() {
+		out[itemKey(list.Index(i))] = i
 	}
 	return out
 }

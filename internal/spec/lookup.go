@@ -192,7 +192,7 @@ func IsHashedKey(s string) bool {
 
 func parseKeyHash(s string) (sum [sha256.Size]byte, ok bool) {
 	digits, ok := strings.CutPrefix(s, keyPrefix)
-	if !ok || len(digits) != 2*len(sum) || digits != strings.ToLower(digits) {
+	if !ok || len(digits) != 2*len(sum) || strings.ContainsAny(digits, "ABCDEF") {
 		return sum, false
 	}
 	n, err := hex.Decode(sum[:], []byte(digits))

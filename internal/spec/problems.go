@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,11 +50,11 @@ func (c *problemCollector) checkUnique(noun string, names []string, path func(i 
 }
 
 func itemPath(list string) func(i int) string {
-	return func(i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+	return func(i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 }
 
 func itemNamePath(list string) func(i int) string {
-	return func(i int) string { return fmt.Sprintf("%s[%d].name", list, i) }
+	return func(i int) string { return list + "[" + strconv.Itoa(i) + "].name" }
 }
 
 func (c *problemCollector) checkDuration(path, noun string, d Duration, low, high time.Duration) {

@@ -17,7 +17,7 @@ func (v *aliasValidator) checkAliases() {
 		a, path := &list[i], itemPath("$.aliases")(i)
 		if why := nameProblem(a.Name); why != "" {
 			v.addProblem(path+".name", "alias: "+why, nameHint)
-		} else if slices.Contains(v.models, a.Name) {
+		} else if v.lookupSet(v.models)[a.Name] {
 			v.addProblem(path+".name", fmt.Sprintf("alias %q hides the model of that name", a.Name), "rename the alias: a model always answers to its own name")
 		}
 		v.checkTargets(a, path+".targets")
@@ -61,9 +61,9 @@ func (v *aliasValidator) checkTargets(a *Alias, path string) {
 }
 
 func (v *aliasValidator) checkTarget(t *AliasTarget, path string) {
-	if slices.Contains(v.aliases, t.Model) && !slices.Contains(v.models, t.Model) {
+	if known := v.lookupSet(v.models)[t.Model]; !known && v.lookupSet(v.aliases)[t.Model] {
 		v.addProblem(path+".model", fmt.Sprintf("target %q is an alias", t.Model), "an alias resolves to models only: write its models here")
-	} else if !slices.Contains(v.models, t.Model) {
+	} else if !known {
 		v.reportProblem(Problem{
 			Path: path + ".model", DependsOn: "$.models[*].name",
 			Reason: fmt.Sprintf("unknown model %q", t.Model), Hint: strict.SuggestName(t.Model, v.models, "models"),

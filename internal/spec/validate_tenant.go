@@ -43,13 +43,12 @@ func (v *tenantValidator) checkTimedKeys(list []TimedKey, path string) {
 	}
 }
 
-// allKeys returns the hashes of the tenant's keys, timed keys last.
-func (t *Tenant) allKeys() []string {
-	out := slices.Clone(t.Keys)
-	for i := range t.TimedKeys {
-		out = append(out, t.TimedKeys[i].Hash)
+// keyHash returns the hash of the tenant's k-th key, timed keys last.
+func (t *Tenant) keyHash(k int) string {
+	if k < len(t.Keys) {
+		return t.Keys[k]
 	}
-	return out
+	return t.TimedKeys[k-len(t.Keys)].Hash
 }
 
 func (v *tenantValidator) checkTenants() {
@@ -145,21 +144,25 @@ func isHex(s string) bool {
 
 // checkSharedKeys reports a duplicate key, without showing it.
 func (v *tenantValidator) checkSharedKeys(list []Tenant) {
-	first := map[string]string{}
+	type place struct{ tenant, key int }
+	pathOf := func(at place) string {
+		if t := at.key - len(list[at.tenant].Keys); t >= 0 {
+			return fmt.Sprintf("$.tenants[%d].timed_keys[%d].hash", at.tenant, t)
+		}
+		return fmt.Sprintf("$.tenants[%d].keys[%d]", at.tenant, at.key)
+	}
+	first := make(map[string]place, len(list))
 	for i := range list {
-		for k, key := range list[i].allKeys() {
-			path := fmt.Sprintf("$.tenants[%d].keys[%d]", i, k)
-			if t := k - len(list[i].Keys); t >= 0 {
-				path = fmt.Sprintf("$.tenants[%d].timed_keys[%d].hash", i, t)
-			}
+		for k, n := 0, len(list[i].Keys)+len(list[i].TimedKeys); k < n; k++ {
+			key := list[i].keyHash(k)
 			if _, ok := parseKeyHash(key); !ok {
 				continue
 			}
 			if at, ok := first[key]; ok {
-				v.addProblem(path, "duplicate key", "the first is at "+at+": give each tenant its own keys")
+				v.addProblem(pathOf(place{i, k}), "duplicate key", "the first is at "+strings.TrimPrefix(pathOf(at), "$.")+": give each tenant its own keys")
 				continue
 			}
-			first[key] = strings.TrimPrefix(path, "$.")
+			first[key] = place{i, k}
 		}
 	}
 }
