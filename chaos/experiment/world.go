@@ -42,13 +42,14 @@ type FaultSpec struct {
 	At  time.Duration `yaml:"at"`  // from the start
 	For time.Duration `yaml:"for"` // until it is cleared; 0 is forever
 	// Kind is worker_dead, worker_stalled, worker_slow, local_dead, zone_dead, gateway_dead, region_dead,
-	// leader_dead, global_dead, partition, or drain: of the region, of the zone if named, or of workers of it.
+	// leader_dead, global_node_dead, global_dead, partition, or drain: of the region, of the zone if named, or of workers of it.
 	Kind    string `yaml:"kind"`
 	Region  string `yaml:"region"`  // region of the fault
 	Zone    string `yaml:"zone"`    // zone of it, for workers and zones
 	Worker  int    `yaml:"worker"`  // the first, from 0
 	Workers int    `yaml:"workers"` // how many; 0 is one
-	// Instance of the zone or gateway of the region, for local_dead and gateway_dead, from 0.
+	// Instance of the zone or gateway of the region, for local_dead and gateway_dead, from 0; for global_node_dead of the
+	// global nodes.
 	Instance int     `yaml:"instance"`
 	Factor   float64 `yaml:"factor"` // by which worker_slow slows
 	// Store is the rate in GB/s at which restarted workers load their weights, before their engine starts, compiles and

@@ -41,6 +41,7 @@ func (wt *workerTier) submitToEngine(x *simulatedRequest, w *simulatedWorker) {
 	x.worker, x.placedAt = w, wt.loop.now
 	w.requestCount++
 	wt.result.Decisions++
+	wt.observer.recordAttempt(x)
 	if w.deathCauses > 0 {
 		wt.endLostAttempt(x, endConnectionLost, openai.CodeUpstream)
 		return
@@ -74,6 +75,7 @@ func (wt *workerTier) recordFirstToken(x *simulatedRequest, now time.Time) {
 	if x.priorTokens == 0 {
 		x.firstTokenAt = wt.loop.now
 	}
+	wt.observer.recordFirstToken(x)
 	if x.balancer != nil {
 		wt.baselines.recordReplicaFirstToken(x)
 		return

@@ -151,7 +151,7 @@ func (bt *baselineTier) probeAll(p *baselineBalancer) {
 		if t == nil {
 			continue
 		}
-		late, ok := bt.network.datagramDelay(p.region, t.peer.region)
+		late, ok := bt.network.datagramDelay(p.region, t.peer.region, SummaryTraffic)
 		if !ok || t.peer.region.down {
 			bt.loop.addEvent(event{at: bt.loop.now + every, kind: evBalancerPeerResult, index: p.index, payload: peerProbeResult{k, probeResult{down: true}}})
 			continue

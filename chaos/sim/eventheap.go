@@ -42,6 +42,7 @@ const (
 	evInjectFault                             // a fault is injected
 	evClearFault                              // a fault is cleared
 	evWorkerReady                             // a restarted worker has loaded its model
+	evObserve                                 // the observer probes the fleet
 )
 
 // event is one event. Events of the same time are processed in the order of scheduling.

@@ -31,10 +31,26 @@ const (
 	GatewayDead FaultKind = "gateway_dead"
 	// Drain: the region, the zone if named, or its Workers from Worker on get nothing new; running requests continue.
 	Drain FaultKind = "drain"
+	// GlobalNodeDead: one global node, by its Instance in the order of SteeringConfig.Nodes, is unreachable; it keeps its state.
+	GlobalNodeDead FaultKind = "global_node_dead"
 	// Partition: Region is disconnected from From, or from all other regions and the global nodes there if From is
 	// empty; From may be "global", which is all global nodes.
 	Partition FaultKind = "partition"
 )
+
+// Traffic is a kind of traffic between regions.
+type Traffic string
+
+// The kinds of traffic between regions.
+const (
+	SummaryTraffic   Traffic = "summaries"  // reports of gateways to the global tier
+	DirectiveTraffic Traffic = "directives" // directives to gateways
+	RaftTraffic      Traffic = "raft"       // between global nodes, with their peer reports
+	RequestTraffic   Traffic = "requests"   // of clients and between gateways
+	DNSTraffic       Traffic = "dns"        // of resolvers
+)
+
+var allTraffic = []Traffic{SummaryTraffic, DirectiveTraffic, RaftTraffic, RequestTraffic, DNSTraffic}
 
 // Fault is a fault that is injected at a time and cleared after another.
 type Fault struct {
@@ -55,19 +71,21 @@ type Fault struct {
 	Store float64
 	// From is the other side of a Partition.
 	From string
+	// Only limits a Partition to these kinds of traffic; empty: it covers all.
+	Only []Traffic
 }
 
 // FaultKinds lists the names of all faults.
 func FaultKinds() []FaultKind {
 	return []FaultKind{
-		WorkerDead, WorkerStalled, WorkerSlow, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalDead, Drain, Partition,
+		WorkerDead, WorkerStalled, WorkerSlow, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalNodeDead, GlobalDead, Drain, Partition,
 	}
 }
 
 // RequiredScopes reports what a fault of this kind must name: a region, a zone of it, workers of that.
 func (k FaultKind) RequiredScopes() (region, zone, worker bool) {
 	switch k {
-	case GlobalDead, LeaderDead:
+	case GlobalDead, LeaderDead, GlobalNodeDead:
 		return false, false, false
 	case RegionDead, Partition, GatewayDead, Drain:
 		return true, false, false
@@ -77,7 +95,7 @@ func (k FaultKind) RequiredScopes() (region, zone, worker bool) {
 	return true, true, true
 }
 
-func (f *Fault) checkFault(fleet *Fleet) error {
+func (f *Fault) checkFault(fleet *Fleet, globalNodes int) error {
 	if f.At < 0 || f.For < 0 {
 		return fmt.Errorf("%s at %v for %v: no time may be negative", f.Kind, f.At, f.For)
 	}
@@ -86,6 +104,14 @@ func (f *Fault) checkFault(fleet *Fleet) error {
 	}
 	if !(f.Store >= 0 && f.Store <= 10_000) {
 		return fmt.Errorf("%s: weights loaded at %v GB/s: use 0 to 10000", f.Kind, f.Store)
+	}
+	if f.Kind == GlobalNodeDead && (f.Instance < 0 || f.Instance >= globalNodes) {
+		return fmt.Errorf("global_node_dead: node %d of the %d of the global tier: count from 0", f.Instance, globalNodes)
+	}
+	for _, t := range f.Only {
+		if !slices.Contains(allTraffic, t) {
+			return fmt.Errorf("%s: unknown traffic %q: use %v", f.Kind, t, allTraffic)
+		}
 	}
 	ofRegion, ofZone, ofWorker := f.Kind.RequiredScopes()
 	if !ofRegion {

@@ -137,10 +137,10 @@ func (gt *gatewayTier) sendRegionSummary(g *gatewayInstance) {
 	summary, next := g.sender.nextSummary(g.model.buildSummary(gt.loop.currentTime()), gt.loop.now)
 	gt.loop.addEvent(event{at: next, kind: evRegionSummaryDue, index: g.index})
 	for _, n := range gt.global.nodes {
-		if !gt.global.canReach(g.region, n) {
+		if !gt.global.canReach(g.region, n, SummaryTraffic) {
 			continue
 		}
-		if late, ok := gt.network.datagramDelay(g.region, n.region); ok {
+		if late, ok := gt.network.datagramDelay(g.region, n.region, SummaryTraffic); ok {
 			gt.loop.addEvent(event{at: gt.loop.now + late, kind: evRegionSummaryArrival, index: n.index, payload: summary})
 		}
 	}

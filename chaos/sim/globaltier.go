@@ -30,6 +30,7 @@ type globalTier struct {
 	topology *topology
 	network  *network
 	faults   *faultStates
+	observer *observer
 }
 
 // startGlobalTier adds the global tier above the gateways.
@@ -68,10 +69,10 @@ func (p *globalTier) sendGlobalDirectives() {
 	p.loop.addEvent(event{at: p.loop.now + int64(snapshot.PeersInterval), kind: evGlobalDirectiveDue})
 	for _, n := range p.nodes {
 		for _, g := range p.topology.gateways {
-			if !p.canReach(g.region, n) {
+			if !p.canReach(g.region, n, DirectiveTraffic) {
 				continue
 			}
-			if late, ok := p.network.datagramDelay(g.region, n.region); ok {
+			if late, ok := p.network.datagramDelay(g.region, n.region, DirectiveTraffic); ok {
 				p.loop.addEvent(event{at: p.loop.now + late, kind: evGlobalDirectiveArrival, index: g.index, payload: n.core.buildDirective(g.region.name, p.loop.currentTime())})
 			}
 		}
@@ -117,14 +118,14 @@ func (p *globalTier) isUp(n *globalNode) bool {
 	return p.deathCauses == 0 && n.deathCauses == 0 && !n.region.down
 }
 
-// canReach reports whether a region and a running node are connected.
-func (p *globalTier) canReach(reg *regionState, n *globalNode) bool {
-	return p.isUp(n) && !p.faults.isCutFromGlobalTier(reg) && !p.faults.isPartitioned(reg, n.region)
+// canReach reports whether a region and a running node are connected for a kind of traffic.
+func (p *globalTier) canReach(reg *regionState, n *globalNode, what Traffic) bool {
+	return p.isUp(n) && !p.faults.isCutFromGlobalTier(reg, what) && !p.faults.isPartitioned(reg, n.region, what)
 }
 
 // canMeet reports whether two nodes are connected.
 func (p *globalTier) canMeet(a, b *globalNode) bool {
-	return a == b || p.isUp(a) && p.isUp(b) && !p.faults.isPartitioned(a.region, b.region)
+	return a == b || p.isUp(a) && p.isUp(b) && !p.faults.isPartitioned(a.region, b.region, RaftTraffic)
 }
 
 // exchangePeerReports sends every node's peer report to the others.
@@ -138,7 +139,7 @@ func (p *globalTier) exchangePeerReports() {
 		t := &peerReportMessage{from: n.nodeName(), body: n.core.encodePeerReport(now)}
 		for _, o := range p.nodes {
 			if o != n && p.canMeet(n, o) {
-				if late, ok := p.network.datagramDelay(n.region, o.region); ok {
+				if late, ok := p.network.datagramDelay(n.region, o.region, RaftTraffic); ok {
 					p.loop.addEvent(event{at: p.loop.now + late, kind: evPeerReportArrival, index: o.index, payload: t})
 				}
 			}
@@ -240,6 +241,7 @@ func (p *globalTier) distributePlan(now time.Time) {
 		if n.planEpoch < p.agreedPlan.epoch && p.canMeet(lead, n) {
 			n.core.applyPlan(p.agreedPlan.plan, p.agreedPlan.epoch, now)
 			n.planEpoch = p.agreedPlan.epoch
+			p.observer.recordPlan(n, p.agreedPlan)
 		}
 	}
 }
@@ -283,7 +285,7 @@ func (p *globalTier) resolveGateway(x *simulatedRequest, fresh bool) *gatewayIns
 		cached = &cachedAnswer{}
 		p.dnsCaches[own.index][n] = cached
 	}
-	cached.region, cached.expiresAt = at, p.loop.now+int64(ttl)
+	cached.region, cached.expiresAt = at, p.loop.now+int64(max(ttl, p.scenario.Steering.HoldAnswers))
 	cached.gateways = cached.gateways[:0]
 	for _, a := range node.core.gatewayAddrs(to) {
 		if g := p.topology.gatewayByAddr[a.Unmap()]; g != nil {
@@ -318,7 +320,7 @@ func resolverAddr(region, n int32) netip.Addr {
 // nearestNode is the node that a region's resolvers query; nil when they reach none.
 func (p *globalTier) nearestNode(reg *regionState) (best *globalNode) {
 	for _, n := range p.nodes {
-		if p.canReach(reg, n) && (best == nil || p.network.regionRTT(reg, n.region) < p.network.regionRTT(reg, best.region)) {
+		if p.canReach(reg, n, DNSTraffic) && (best == nil || p.network.regionRTT(reg, n.region) < p.network.regionRTT(reg, best.region)) {
 			best = n
 		}
 	}

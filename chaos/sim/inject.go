@@ -22,14 +22,16 @@ type faultInjector struct {
 	zones    *zoneTier
 	regional *gatewayTier
 	global   *globalTier
+	observer *observer
 }
 
 // setFault injects or clears a fault.
 func (fi *faultInjector) setFault(i int32, on bool) {
 	f := &fi.scenario.Faults[i]
 	fi.faults.active[i] = on
+	fi.observer.recordFault(i, on)
 	switch f.Kind {
-	case GlobalDead, LeaderDead:
+	case GlobalDead, LeaderDead, GlobalNodeDead:
 		fi.setGlobalFault(i, f.Kind, on)
 	case Partition:
 	case Drain:
@@ -79,6 +81,8 @@ func (fi *faultInjector) setGlobalFault(i int32, k FaultKind, on bool) {
 	case !p.hasNodes():
 	case k == GlobalDead:
 		p.deathCauses += causeDelta(on)
+	case k == GlobalNodeDead:
+		p.nodes[fi.scenario.Faults[i].Instance].deathCauses += causeDelta(on)
 	case on:
 		if fi.failedLeaders == nil {
 			fi.failedLeaders = map[int32]*globalNode{}

@@ -62,8 +62,8 @@ func (nw *network) regionRTT(a, b *regionState) int64 {
 }
 
 // datagramDelay is the delay of a datagram between two regions; false when it is lost.
-func (nw *network) datagramDelay(a, b *regionState) (late int64, ok bool) {
-	if nw.faults.isPartitioned(a, b) || a != b && nw.scenario.Network.Loss > 0 && nw.rand.Float64() < nw.scenario.Network.Loss {
+func (nw *network) datagramDelay(a, b *regionState, what Traffic) (late int64, ok bool) {
+	if nw.faults.isPartitioned(a, b, what) || a != b && nw.scenario.Network.Loss > 0 && nw.rand.Float64() < nw.scenario.Network.Loss {
 		return 0, false
 	}
 	return nw.regionRTT(a, b) / 2, true
@@ -71,7 +71,7 @@ func (nw *network) datagramDelay(a, b *regionState) (late int64, ok bool) {
 
 // requestDelay is the delay of a request between two regions; false when they are disconnected.
 func (nw *network) requestDelay(a, b *regionState) (late int64, ok bool) {
-	if nw.faults.isPartitioned(a, b) {
+	if nw.faults.isPartitioned(a, b, RequestTraffic) {
 		return 0, false
 	}
 	late = nw.regionRTT(a, b) / 2

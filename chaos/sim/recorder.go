@@ -26,6 +26,7 @@ type recorder struct {
 	network   *network
 	requests  *requestTable
 	baselines *baselineTier
+	observer  *observer
 }
 
 func newRecorder(s *Scenario, result *RunResult) *recorder {
@@ -101,6 +102,7 @@ func (rec *recorder) recordCompletion(x *simulatedRequest) {
 	}
 	o, slo := rec.result, &rec.scenario.SLO
 	good := (slo.TTFT == 0 || ttft <= slo.TTFT) && (slo.TPOT == 0 || tpot <= slo.TPOT) && (slo.E2E == 0 || e2e <= slo.E2E)
+	rec.observer.recordAnswer(x, ttft, tpot, e2e, good)
 	if good {
 		rec.goodCount++
 		rec.countsForDueSecond(x).Good++
@@ -205,6 +207,7 @@ func (rec *recorder) buildResult() (*RunResult, error) {
 		o.Policy = p.String()
 	}
 	for _, x := range rec.requests.active {
+		rec.observer.recordFailure(x, "unfinished", "")
 		rec.countRequest(x, func(c *RequestCounts) { c.Unfinished++ })
 	}
 	for _, c := range []*RequestCounts{&o.All, &o.Measured} {

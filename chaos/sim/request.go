@@ -86,6 +86,7 @@ type requestTable struct {
 	zones     *zoneTier
 	regional  *gatewayTier
 	baselines *baselineTier
+	observer  *observer
 }
 
 // admitArrivals starts the requests of the workload that are due, and schedules the next.
@@ -130,7 +131,9 @@ func (rt *requestTable) startRequest(q *load.Request) error {
 	rt.recorder.countRequest(x, func(c *RequestCounts) { c.Sent++ })
 	rt.recorder.countsForDueSecond(x).Sent++
 	rt.recorder.sentCount++
+	rt.observer.recordDue(x)
 	if t := rt.scenario.MaxInflight; t > 0 && len(rt.active) > t {
+		rt.observer.recordFailure(x, "refused", openai.CodeNoCapacity)
 		rt.recorder.countRequest(x, func(c *RequestCounts) { c.addRefusal(openai.CodeNoCapacity) })
 		rt.endRequest(x, false)
 		return nil
@@ -152,6 +155,7 @@ func (rt *requestTable) refuseRequest(x *simulatedRequest, code string) {
 		return
 	}
 	rt.regional.releaseGateways(x, openai.TokenUsage{}, false)
+	rt.observer.recordFailure(x, "refused", code)
 	rt.recorder.countRequest(x, func(c *RequestCounts) { c.addRefusal(code) })
 	rt.endRequest(x, false)
 }
@@ -159,6 +163,7 @@ func (rt *requestTable) refuseRequest(x *simulatedRequest, code string) {
 // endCutStream ends an answer of which the client has received a part.
 func (rt *requestTable) endCutStream(x *simulatedRequest) {
 	rt.regional.releaseGateways(x, openai.TokenUsage{Completion: x.priorTokens}, false)
+	rt.observer.recordFailure(x, "cut", "")
 	rt.recorder.countRequest(x, func(c *RequestCounts) { c.Cut++ })
 	rt.endRequest(x, false)
 }

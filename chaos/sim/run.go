@@ -29,6 +29,7 @@ type simulation struct {
 	global    *globalTier
 	baselines *baselineTier
 	injector  *faultInjector
+	observer  *observer
 }
 
 // Run runs a scenario. progress, which may be nil, is called with the completed fraction, 0 to 1. The error names
@@ -82,6 +83,7 @@ func newSimulation(s *Scenario) (*simulation, error) {
 		}
 		r.global.startGlobalTier()
 	}
+	r.observer.startProbes()
 	r.injector.scheduleFaults()
 	r.loop.addEvent(event{at: int64(s.SampleInterval), kind: evTakeSample})
 	r.loop.addEvent(event{kind: evArrivalDue})
@@ -99,6 +101,8 @@ func connectParts(s *Scenario, sp *spec.Spec, reader *requestReader) *simulation
 		zones: newZoneTier(s, sp), regional: newGatewayTier(s, sp), global: &globalTier{scenario: s, spec: sp, result: result},
 		baselines: &baselineTier{scenario: s, result: result, rule: parseBaseline(s.Policy)}, injector: &faultInjector{scenario: s, spec: sp},
 	}
+	ob := &observer{scenario: s, loop: loop, topology: tp, faults: faults, global: r.global, requests: r.requests, reader: reader}
+	r.observer, r.global.observer, r.injector.observer, r.recorder.observer, r.requests.observer, r.engines.observer = ob, ob, ob, ob, ob, ob
 	rec, rt, wt, zt, gt, p, bt, fi := r.recorder, r.requests, r.engines, r.zones, r.regional, r.global, r.baselines, r.injector
 	rec.loop, rec.topology, rec.network, rec.requests, rec.baselines = loop, tp, nw, rt, bt
 	rt.loop, rt.topology, rt.network, rt.recorder, rt.zones, rt.regional, rt.baselines = loop, tp, nw, rec, zt, gt, bt
@@ -170,6 +174,8 @@ func (r *simulation) handleEvent(e *event) error {
 		r.zones.scrapeWorker(e.index)
 	case evInjectFault, evClearFault:
 		r.injector.setFault(e.index, e.kind == evInjectFault)
+	case evObserve:
+		r.observer.probeFleet()
 	case evWorkerReady:
 		r.engines.setWorkerDead(r.topology.workers[e.index], false)
 	default:

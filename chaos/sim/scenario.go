@@ -73,6 +73,8 @@ type Scenario struct {
 	Faults []Fault
 	// PrefixIndexBytes bounds the memory of each zone's prefix index, in bytes. Default 128 MiB, as in production.
 	PrefixIndexBytes int
+	// OnObservation is called for everything that an observer of the run could record, in order; nil: not called.
+	OnObservation func(Observation)
 	// OnDecision is called for each placement, in order; nil: not called.
 	OnDecision func(PlacementDecision)
 
@@ -101,8 +103,18 @@ type SteeringConfig struct {
 	// majority. 0: there is a leader as soon as a majority is connected. With production's heartbeat of 1 s it is
 	// about two seconds.
 	ElectionTime time.Duration
+	// HoldAnswers makes resolvers keep an answer at least this long, whatever its TTL. 0: they keep the TTL.
+	HoldAnswers time.Duration
 	// Resolvers of each region's clients, each with its own cache and network. Default 50.
 	Resolvers int
+}
+
+// nodeCount is the number of global nodes.
+func (s *SteeringConfig) nodeCount(f *Fleet) int {
+	if len(s.Nodes) > 0 {
+		return len(s.Nodes)
+	}
+	return min(defaultNodes, len(f.Regions))
 }
 
 func (s *SteeringConfig) resolverCount() int {
@@ -200,7 +212,7 @@ func (s *Scenario) checkScenario() error {
 		}
 	}
 	for i := range s.Faults {
-		if err := s.Faults[i].checkFault(&s.Fleet); err != nil {
+		if err := s.Faults[i].checkFault(&s.Fleet, s.Steering.nodeCount(&s.Fleet)); err != nil {
 			return fmt.Errorf("fault %d: %w", i+1, err)
 		}
 	}

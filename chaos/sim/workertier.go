@@ -86,6 +86,7 @@ type workerTier struct {
 	zones     *zoneTier
 	regional  *gatewayTier
 	baselines *baselineTier
+	observer  *observer
 }
 
 func (wt *workerTier) newSimulatedWorker(z *zoneState, g *WorkerGroup, n int, rng *rand.Rand) (*simulatedWorker, error) {
