@@ -1,0 +1,431 @@
+package drill
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-lb/spillway/chaos/fault"
+)
+
+// The rungs of the recovery ladder that files bound by `rto`.
+const (
+	// RungDetected: the first observer has the target as something other than healthy.
+	RungDetected = "detected"
+	// RungDecided: the first plan of a later epoch is in force at a node.
+	RungDecided = "decided"
+	// RungFirstNode and RungDNS: the first, and the last, global node answers without what is broken.
+	RungFirstNode = "first-node"
+	RungDNS       = "dns"
+	// RungClients: the clients of a resolver that keeps TTLs are sent elsewhere. RungHolders: those of one that holds answers longer.
+	RungClients = "clients"
+	RungHolders = "holders"
+	// RungSLO: goodput is back, while the fault lasts.
+	RungSLO = "slo"
+	// RungCleared: the last fault is cleared and that is verified. RungNormal counts from there: nodes agree and goodput is
+	// back.
+	RungCleared = "cleared"
+	RungNormal  = "normal"
+)
+
+// RungNames lists the rungs in order.
+func RungNames() []string {
+	return []string{RungDetected, RungDecided, RungFirstNode, RungDNS, RungClients, RungHolders, RungSLO, RungCleared, RungNormal}
+}
+
+// Rung is a step of the recovery, measured from outside.
+type Rung struct {
+	Name string `json:"name"`
+	// Title says in words what happened.
+	Title string `json:"title"`
+	// Seconds since the fault, for RungNormal since the last clearing. Valid if Reached.
+	Seconds float64 `json:"seconds"`
+	Reached bool    `json:"reached"`
+	// Missing is why it was not reached; empty for reached ones.
+	Missing string `json:"missing,omitempty"`
+	// Node is who was first, or last.
+	Node string `json:"node,omitempty"`
+}
+
+// Ladder is the recovery of a run, with the first detection by each observer.
+type Ladder struct {
+	Rungs     []Rung `json:"rungs"`
+	Observers []Rung `json:"observers,omitempty"`
+}
+
+// FindRung returns a rung by name.
+func (l *Ladder) FindRung(name string) *Rung {
+	i := slices.IndexFunc(l.Rungs, func(r Rung) bool { return r.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &l.Rungs[i]
+}
+
+// brokenRegions are the regions that DNS answers must leave while steps are active: lost, drained, or cut off.
+func brokenRegions(f *DrillFile) (out []string) {
+	for i := range f.Steps {
+		s := &f.Steps[i]
+		lost := s.Kind == fault.RegionDead || s.Kind == DrainKind || s.Kind == fault.GatewayDead
+		if lost && s.Scope == fault.ScopeRegion && !slices.Contains(out, s.Target) {
+			out = append(out, s.Target)
+		}
+	}
+	return out
+}
+
+const notApplicable = "does not apply: the fault takes no region from the answers"
+
+// BuildLadder measures the recovery of a run.
+func BuildLadder(f *DrillFile, l *EventLog) *Ladder {
+	b := &ladderBuilder{file: f, log: l, fault: f.FirstFault(), clear: f.LastClear(), requests: collectRequests(l)}
+	if at, ok := l.findFirst(FaultInjected, 0, nil); ok {
+		b.fault = at.At
+	}
+	for i := range l.Events {
+		if l.Events[i].Kind == FaultCleared {
+			b.clear = l.Events[i].At
+		}
+	}
+	out := &Ladder{}
+	b.addDetections(out)
+	b.addDecision(out)
+	b.addAnswers(out)
+	b.addResolvers(out)
+	b.addGoodput(out)
+	b.addClearing(out)
+	b.addNormal(out)
+	return out
+}
+
+type ladderBuilder struct {
+	file         *DrillFile
+	log          *EventLog
+	fault, clear time.Duration
+	requests     []*requestRecord
+}
+
+// findFirst is the first event of a kind from a time on that meets a condition.
+func (l *EventLog) findFirst(kind EventKind, from time.Duration, cond func(*Event) bool) (*Event, bool) {
+	for i := range l.Events {
+		if e := &l.Events[i]; e.Kind == kind && e.At >= from && (cond == nil || cond(e)) {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// isAlarm reports whether an event shows that an observer has noticed a loss.
+func isAlarm(e *Event) bool {
+	switch e.Kind {
+	case RegionState:
+		return e.Text != "reporting" && e.Text != "unknown"
+	case WorkerState:
+		return e.Text != "ready"
+	case LeaderChanged:
+		return true
+	}
+	return false
+}
+
+func (b *ladderBuilder) addDetections(out *Ladder) {
+	first := Rung{Name: RungDetected, Title: "first detection by an observer in the fleet", Missing: "no observer reported a change"}
+	if !b.log.CanObserve(RegionState) && !b.log.CanObserve(WorkerState) {
+		first.Missing = "not observable here"
+	}
+	seen := map[string]bool{}
+	for i := range b.log.Events {
+		e := &b.log.Events[i]
+		who := e.Node
+		if e.Kind == LeaderChanged {
+			who = "Raft"
+		}
+		if e.At < b.fault || e.At >= b.clear || !isAlarm(e) || seen[who] {
+			continue
+		}
+		seen[who] = true
+		title := strings.TrimSpace(e.Target + " " + e.Text)
+		if e.Kind == LeaderChanged {
+			if title = "no leader"; e.Node != "" {
+				title = "leader " + e.Node
+			}
+		}
+		r := Rung{Name: RungDetected, Title: title, Node: who, Seconds: (e.At - b.fault).Seconds(), Reached: true}
+		if len(out.Observers) == 0 {
+			first = r
+			first.Title = "first detection: " + title
+		}
+		out.Observers = append(out.Observers, r)
+	}
+	out.Rungs = append(out.Rungs, first)
+}
+
+func (b *ladderBuilder) addDecision(out *Ladder) {
+	r := Rung{Name: RungDecided, Title: "first plan of a later epoch in force", Missing: "no plan was made while the fault lasted"}
+	var epoch uint64
+	for i := range b.log.Events {
+		if e := &b.log.Events[i]; e.Kind == PlanApplied && e.At < b.fault {
+			epoch = max(epoch, e.Number)
+		}
+	}
+	switch e, ok := b.log.findFirst(PlanApplied, b.fault, func(e *Event) bool { return e.Number > epoch && e.At < b.clear }); {
+	case ok:
+		r.Seconds, r.Reached, r.Missing, r.Node = (e.At - b.fault).Seconds(), true, "", e.Node
+	case !b.log.CanObserve(PlanApplied):
+		r.Missing = "not observable here"
+	}
+	out.Rungs = append(out.Rungs, r)
+}
+
+// addAnswers adds when the first and the last node answered without the broken regions for the rest of the fault.
+func (b *ladderBuilder) addAnswers(out *Ladder) {
+	first := Rung{Name: RungFirstNode, Title: "first global node answers without what is broken"}
+	last := Rung{Name: RungDNS, Title: "last global node answers without what is broken"}
+	broken := brokenRegions(b.file)
+	wrongUntil, asked := map[string]time.Duration{}, map[string]bool{}
+	down := downTimes(b.log)
+	for i := range b.log.Events {
+		e := &b.log.Events[i]
+		if e.Kind != DNSAnswered || e.At < b.fault || e.At >= b.clear || down.isDown(e.Node, e.At) {
+			continue
+		}
+		asked[e.Node] = true
+		if slices.Contains(broken, e.Target) {
+			wrongUntil[e.Node] = e.At
+			delete(asked, e.Node) // until a later answer shows that it is right
+		}
+	}
+	switch {
+	case len(broken) == 0:
+		first.Missing, last.Missing = notApplicable, notApplicable
+	case !b.log.CanObserve(DNSAnswered):
+		first.Missing, last.Missing = "not observable here", "not observable here"
+	default:
+		b.fillAnswers(&first, &last, wrongUntil, asked)
+	}
+	out.Rungs = append(out.Rungs, first, last)
+}
+
+func (b *ladderBuilder) fillAnswers(first, last *Rung, wrongUntil map[string]time.Duration, right map[string]bool) {
+	for node := range wrongUntil {
+		if !right[node] {
+			last.Missing = node + " named it until the fault was cleared"
+		}
+	}
+	least, most := time.Duration(-1), time.Duration(-1)
+	for _, node := range sortedKeys(right) {
+		at := b.fault // it never named what is broken
+		if wrong, ok := wrongUntil[node]; ok {
+			e, ok := b.log.findFirst(DNSAnswered, wrong+1, func(e *Event) bool { return e.Node == node })
+			if !ok {
+				continue
+			}
+			at = e.At
+		}
+		if least < 0 || at < least {
+			least, first.Node = at, node
+		}
+		if at > most {
+			most, last.Node = at, node
+		}
+	}
+	if least < 0 {
+		first.Missing, last.Missing = "no node answered", "no node answered"
+		return
+	}
+	first.Seconds, first.Reached = (least - b.fault).Seconds(), true
+	if last.Missing == "" {
+		last.Seconds, last.Reached = (most - b.fault).Seconds(), true
+	}
+}
+
+func sortedKeys(m map[string]bool) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// addResolvers adds when the clients of each resolver were sent elsewhere.
+func (b *ladderBuilder) addResolvers(out *Ladder) {
+	broken := brokenRegions(b.file)
+	for _, kind := range []struct{ rung, prefix, title string }{
+		{RungClients, ResolverKeeps, "clients of a resolver that keeps TTLs are sent elsewhere"},
+		{RungHolders, ResolverHolds, "clients of a resolver that holds answers are sent elsewhere"},
+	} {
+		r := Rung{Name: kind.rung, Title: kind.title}
+		switch {
+		case len(broken) == 0:
+			r.Missing = notApplicable
+		case !b.log.CanObserve(ResolverAnswered):
+			r.Missing = "not observable here"
+		default:
+			b.fillResolver(&r, kind.prefix, broken)
+		}
+		out.Rungs = append(out.Rungs, r)
+	}
+}
+
+// Beginnings of the names of resolvers.
+const (
+	ResolverKeeps = "keeps"
+	ResolverHolds = "holds"
+)
+
+func (b *ladderBuilder) fillResolver(r *Rung, prefix string, broken []string) {
+	at := map[string]*Event{} // last answer before the fault, by region of the client
+	for i := range b.log.Events {
+		e := &b.log.Events[i]
+		if e.Kind == ResolverAnswered && e.At < b.fault && strings.HasPrefix(e.Node, prefix) {
+			at[e.Text] = e
+		}
+	}
+	r.Reached = true
+	for region, e := range at {
+		if !slices.Contains(broken, e.Target) {
+			continue
+		}
+		next, ok := b.log.findFirst(ResolverAnswered, b.fault, func(n *Event) bool {
+			return strings.HasPrefix(n.Node, prefix) && n.Text == region && !slices.Contains(broken, n.Target) && n.At < b.clear
+		})
+		if !ok {
+			r.Reached, r.Missing, r.Node = false, "not before the fault was cleared", region
+			return
+		}
+		if s := (next.At - b.fault).Seconds(); s >= r.Seconds {
+			r.Seconds, r.Node = s, region
+		}
+	}
+}
+
+// Goodput is back when the share of requests that met the SLO in each window of goodputWindow is at most goodputLoss
+// below the one before the fault, for the rest of the fault. The same figures as in chaos/experiment.
+const (
+	goodputWindow = 3 * time.Second
+	goodputLoss   = 0.05
+)
+
+// goodputBack is when goodput is back for good between two times; false: it is not.
+func (b *ladderBuilder) goodputBack(from, to time.Duration) (time.Duration, bool) {
+	metric, _ := findMetric("goodput")
+	before, ok := metric.measure(selectRequests(b.requests, Slice{}, b.file.Load.WarmUp, b.fault))
+	if !ok {
+		return 0, false
+	}
+	back, reached := from, true
+	for at := from; at < to; at += time.Second {
+		end := min(at+goodputWindow, to)
+		v, ok := metric.measure(selectRequests(b.requests, Slice{}, at, end))
+		if ok && v < before-goodputLoss {
+			back, reached = end, end < to
+		}
+	}
+	return back, reached
+}
+
+func (b *ladderBuilder) addGoodput(out *Ladder) {
+	r := Rung{Name: RungSLO, Title: "goodput is back while the fault lasts"}
+	if at, ok := b.goodputBack(b.fault, b.clear); ok {
+		r.Seconds, r.Reached = (at - b.fault).Seconds(), true
+	} else {
+		r.Missing = "not before the fault was cleared"
+	}
+	out.Rungs = append(out.Rungs, r)
+}
+
+func (b *ladderBuilder) addClearing(out *Ladder) {
+	r := Rung{Name: RungCleared, Title: "every fault is cleared, and probes verify it", Missing: "a clearing was not verified"}
+	verified := map[uint64]time.Duration{}
+	for i := range b.log.Events {
+		if e := &b.log.Events[i]; e.Kind == FaultVerified {
+			verified[e.Number] = e.At
+		}
+	}
+	injected, at := map[uint64]bool{}, time.Duration(0)
+	for i := range b.log.Events {
+		if e := &b.log.Events[i]; e.Kind == FaultInjected {
+			injected[e.Number] = true
+		}
+	}
+	for n := range injected {
+		end, ok := verified[n]
+		if !ok {
+			out.Rungs = append(out.Rungs, r)
+			return
+		}
+		at = max(at, end)
+	}
+	if len(injected) > 0 {
+		r.Seconds, r.Reached, r.Missing = (at - b.fault).Seconds(), true, ""
+	}
+	out.Rungs = append(out.Rungs, r)
+}
+
+// addNormal adds when all nodes serve one epoch and goodput is back after the last clearing.
+func (b *ladderBuilder) addNormal(out *Ladder) {
+	r := Rung{Name: RungNormal, Title: "after the clearing: nodes agree and goodput is back"}
+	at, ok := b.goodputBack(b.clear, b.file.Load.Duration)
+	if b.clear >= b.file.Load.Duration {
+		ok = false
+	}
+	agreed := max(lastBehind(b.log, b.clear, b.file.Load.Duration), b.clear)
+	if ok {
+		r.Seconds, r.Reached = (max(at, agreed) - b.clear).Seconds(), true
+	} else {
+		r.Missing = "not before the end of the run"
+	}
+	out.Rungs = append(out.Rungs, r)
+}
+
+// epochLag is how long a node may answer with an older epoch than another one: a plan reaches the nodes one after another.
+const epochLag = 2 * time.Second
+
+// lastBehind is the last time between two at which a node that was up answered with an older epoch than another one had
+// for longer than epochLag; 0: never.
+func lastBehind(l *EventLog, from, to time.Duration) (last time.Duration) {
+	down := downTimes(l)
+	var newest uint64
+	var since time.Duration
+	for i := range l.Events {
+		e := &l.Events[i]
+		switch {
+		case e.Kind != DNSAnswered || down.isDown(e.Node, e.At):
+		case e.Number > newest:
+			newest, since = e.Number, e.At
+		case e.Number < newest && e.At > since+epochLag && e.At >= from && e.At < to:
+			last = e.At
+		}
+	}
+	return last
+}
+
+// nodeDowns are the times when global nodes were down.
+type nodeDowns map[string][]downSpan
+
+type downSpan struct{ from, to time.Duration }
+
+// downTimes reads when global nodes were down, from NodeState.
+func downTimes(l *EventLog) nodeDowns {
+	out := nodeDowns{}
+	for i := range l.Events {
+		e := &l.Events[i]
+		if e.Kind != NodeState {
+			continue
+		}
+		list := out[e.Node]
+		switch open := len(list) > 0 && list[len(list)-1].to == 1<<62; {
+		case e.Text == "down" && !open:
+			out[e.Node] = append(list, downSpan{e.At, 1 << 62})
+		case e.Text == "up" && open:
+			list[len(list)-1].to = e.At
+		}
+	}
+	return out
+}
+
+// isDown reports whether a node was down at a time.
+func (d nodeDowns) isDown(node string, at time.Duration) bool {
+	return slices.ContainsFunc(d[node], func(s downSpan) bool { return at >= s.from && at < s.to })
+}

@@ -1,0 +1,78 @@
+package drill
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// fileSpan is a part of a line of a file. Lines and columns count from 1, columns in characters.
+type fileSpan struct{ line, column, width int }
+
+// Mistake is one mistake in a drill file.
+type Mistake struct {
+	File         string
+	Line, Column int
+	// Text states the mistake, Hint what to write instead.
+	Text, Hint string
+	// Source is the line, and width how many of its characters are wrong.
+	Source string
+	width  int
+}
+
+// Error formats a mistake with its line and a caret.
+func (m *Mistake) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d:%d: %s\n", m.File, m.Line, m.Column, m.Text)
+	if m.Source != "" {
+		lead := make([]rune, 0, m.Column)
+		for i, r := range []rune(m.Source) {
+			if i >= m.Column-1 {
+				break
+			}
+			if r != '\t' {
+				r = ' '
+			}
+			lead = append(lead, r)
+		}
+		fmt.Fprintf(&b, "    %s\n    %s^%s\n", m.Source, string(lead), strings.Repeat("~", max(m.width-1, 0)))
+	}
+	fmt.Fprintf(&b, "  hint: %s", m.Hint)
+	return b.String()
+}
+
+// maxMistakes bounds the mistakes that are reported at a time.
+const maxMistakes = 20
+
+// MistakeList is the mistakes of a file, in the order of lines.
+type MistakeList []*Mistake
+
+// Error joins the mistakes.
+func (l MistakeList) Error() string {
+	var out []string
+	for i, m := range l {
+		if i == maxMistakes {
+			out = append(out, fmt.Sprintf("and %d more mistakes", len(l)-i))
+			break
+		}
+		out = append(out, m.Error())
+	}
+	return strings.Join(out, "\n")
+}
+
+// fileText is a file under reading, with its mistakes so far.
+type fileText struct {
+	name     string
+	lines    []string
+	mistakes MistakeList
+}
+
+// report adds a mistake at a part of a line; a zero span is the whole file.
+func (t *fileText) report(at fileSpan, text, hint string) {
+	m := &Mistake{File: t.name, Line: max(at.line, 1), Column: max(at.column, 1), Text: text, Hint: hint, width: at.width}
+	if at.line >= 1 && at.line <= len(t.lines) {
+		m.Source = t.lines[at.line-1]
+		m.width = min(at.width, max(utf8.RuneCountInString(m.Source)-at.column+1, 1))
+	}
+	t.mistakes = append(t.mistakes, m)
+}
