@@ -188,6 +188,16 @@ func (l *EventLog) Until() time.Duration {
 	return l.Events[len(l.Events)-1].At
 }
 
+// findFirst is the first event of a kind from a time on that meets a condition.
+func (l *EventLog) findFirst(kind EventKind, from time.Duration, cond func(*Event) bool) (*Event, bool) {
+	for i := range l.Events {
+		if e := &l.Events[i]; e.Kind == kind && e.At >= from && (cond == nil || cond(e)) {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
 // chainLength is the number of characters of a chain value.
 const chainLength = 2 * sha256.Size
 

@@ -21,11 +21,11 @@ func FormatFile(f *DrillFile) []byte {
 		fmt.Fprintf(&b, "live %s\n", f.LiveOnly)
 	}
 	b.WriteByte('\n')
-	if text := f.Fleet.formatShape(); text != "" {
+	if text := formatFleet(&f.Fleet); text != "" {
 		fmt.Fprintf(&b, "fleet %s\n", text)
 	}
-	fmt.Fprintf(&b, "load %s\n", f.Load.formatShape())
-	if text := f.SLO.formatTargets(); text != "" {
+	fmt.Fprintf(&b, "load %s\n", formatLoad(&f.Load))
+	if text := formatSLO(&f.SLO); text != "" {
 		fmt.Fprintf(&b, "slo %s\n", text)
 	}
 	b.WriteByte('\n')
@@ -42,16 +42,16 @@ func FormatFile(f *DrillFile) []byte {
 	}
 	for i := range f.Controls {
 		c := &f.Controls[i]
-		fmt.Fprintf(&b, "control %s%s within %s\n", c.Slice.formatPrefix(), c.Metric, formatShare(c.Within))
+		fmt.Fprintf(&b, "control %s%s within %s\n", formatSlice(c.Slice), c.Metric, formatShare(c.Within))
 	}
 	if f.Budget != nil {
-		fmt.Fprintf(&b, "harmed <= %s of requests due\n", f.Budget.formatBound())
+		fmt.Fprintf(&b, "harmed <= %s of requests due\n", formatBudget(f.Budget))
 	}
 	for _, o := range f.Objectives {
 		fmt.Fprintf(&b, "rto %s <= %s\n", o.Rung, formatTime(o.Bound))
 	}
 	for i := range f.Stops {
-		fmt.Fprintf(&b, "stop when %s\n", f.Stops[i].String())
+		fmt.Fprintf(&b, "stop when %s\n", formatStopRule(&f.Stops[i]))
 	}
 	for _, a := range f.Pages {
 		fmt.Fprintf(&b, "page %s within %s\n", a.Alert, formatTime(a.Within))
@@ -62,7 +62,7 @@ func FormatFile(f *DrillFile) []byte {
 	return []byte(b.String())
 }
 
-func (s *FleetShape) formatShape() string {
+func formatFleet(s *FleetShape) string {
 	var out []string
 	for _, x := range []struct {
 		n    int
@@ -81,7 +81,7 @@ func (s *FleetShape) formatShape() string {
 	return strings.Join(out, ", ")
 }
 
-func (l *LoadShape) formatShape() string {
+func formatLoad(l *LoadShape) string {
 	out := []string{formatNumber(l.Rate) + " requests/s for " + formatTime(l.Duration)}
 	if l.WarmUp > 0 {
 		out = append(out, "warm-up "+formatTime(l.WarmUp))
@@ -102,7 +102,7 @@ func (l *LoadShape) formatShape() string {
 	return strings.Join(out, ", ")
 }
 
-func (s *SLOTarget) formatTargets() string {
+func formatSLO(s *SLOTarget) string {
 	var out []string
 	if s.TTFT > 0 {
 		out = append(out, "ttft "+formatTime(s.TTFT))
@@ -160,15 +160,15 @@ func formatParam(q fault.Param, value string) string {
 
 // String is the condition as a line of a file.
 func (c *Condition) String() string {
-	out := fmt.Sprintf("%s %s%s %s %s", c.Phase, c.Slice.formatPrefix(), c.Metric, c.Op, formatBound(c.Metric, c.Value, c.OfBefore))
+	out := fmt.Sprintf("%s %s%s %s %s", c.Phase, formatSlice(c.Slice), c.Metric, c.Op, formatBound(c.Metric, c.Value, c.OfBefore))
 	if c.OfBefore {
 		out += " of before"
 	}
 	return out
 }
 
-// String is the rule as files have it.
-func (s *StopRule) String() string {
+// formatStopRule is the rule as files have it.
+func formatStopRule(s *StopRule) string {
 	return fmt.Sprintf("%s %s %s for %s", s.Metric, s.Op, formatBound(s.Metric, s.Value, false), formatTime(s.For))
 }
 
@@ -185,8 +185,8 @@ func secondsToDuration(v float64) time.Duration {
 	return d
 }
 
-// formatPrefix is the slice in front of a figure.
-func (s Slice) formatPrefix() string {
+// formatSlice is the slice in front of a figure.
+func formatSlice(s Slice) string {
 	switch {
 	case s.Region != "":
 		return "region " + s.Region + " "
@@ -196,7 +196,8 @@ func (s Slice) formatPrefix() string {
 	return ""
 }
 
-func (b *HarmBudget) formatBound() string {
+// formatBudget is the bound of a budget.
+func formatBudget(b *HarmBudget) string {
 	if b.IsCount {
 		return fmt.Sprint(b.Count)
 	}

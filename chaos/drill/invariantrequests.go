@@ -188,7 +188,7 @@ func checkLiveness(r *runFacts, c *invariantCount) {
 func checkControls(r *runFacts, c *invariantCount) {
 	for _, k := range r.file.Controls {
 		if before, during, ok := r.compareSlice(k.Slice, k.Metric, r.fault, r.clear); ok {
-			c.compare(1, withinShare(before, during, k.Within), "%s of %swas %.4g before and %.4g during", k.Metric, k.Slice.formatPrefix(), before, during)
+			c.compare(1, withinShare(before, during, k.Within), "%s of %swas %.4g before and %.4g during", k.Metric, formatSlice(k.Slice), before, during)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (v *Verdict) addConditions(r *runFacts) {
 	}
 	for _, c := range r.file.Controls {
 		m, _ := findMetric(c.Metric)
-		check := Check{Text: fmt.Sprintf("control %s%s within %s", c.Slice.formatPrefix(), c.Metric, formatShare(c.Within)), Measured: "no request to measure"}
+		check := Check{Text: fmt.Sprintf("control %s%s within %s", formatSlice(c.Slice), c.Metric, formatShare(c.Within)), Measured: "no request to measure"}
 		if before, during, ok := r.compareSlice(c.Slice, c.Metric, r.fault, r.clear); ok {
 			check.Measured = fmt.Sprintf("%s before, %s during (%+.1f %%)", formatFigure(m, before), formatFigure(m, during), 100*(during/before-1))
 			check.Holds = withinShare(before, during, c.Within)
@@ -185,7 +185,7 @@ func (v *Verdict) addHarmed(r *runFacts) {
 	}
 	if b := r.file.Budget; b != nil {
 		share := float64(len(v.Harmed)) / float64(max(v.Due, 1))
-		check := Check{Text: "harmed <= " + b.formatBound() + " of requests due", Measured: fmt.Sprintf("%d of %d (%.3f %%)", len(v.Harmed), v.Due, 100*share)}
+		check := Check{Text: "harmed <= " + formatBudget(b) + " of requests due", Measured: fmt.Sprintf("%d of %d (%.3f %%)", len(v.Harmed), v.Due, 100*share)}
 		if check.Holds = share <= b.Share; b.IsCount {
 			check.Holds = len(v.Harmed) <= b.Count
 		}

@@ -147,7 +147,8 @@ func (m *Machine) StopRun(reason string) {
 	}
 }
 
-// Advance moves the run to a time and returns the actions that are due.
+// Advance moves the run to a time and returns the actions that are due: at most one injection, so that a step that cannot
+// be injected stops those of the same time. Call it again with the same time after an injection.
 func (m *Machine) Advance(now time.Duration) (out []Action) {
 	m.now = now
 	if m.state == StatePlanned {
@@ -156,9 +157,14 @@ func (m *Machine) Advance(now time.Duration) (out []Action) {
 	if m.stopped == "" {
 		m.checkStops(now)
 	}
+	injects := false
 	for i := range m.steps {
+		if injects && m.steps[i].phase == stepWaiting {
+			continue
+		}
 		if a, ok := m.advanceStep(i, now); ok {
 			out = append(out, a)
+			injects = injects || a.Kind == ActionInject
 		}
 	}
 	m.updateState(now)
@@ -252,7 +258,7 @@ func (m *Machine) checkStops(now time.Duration) {
 			continue
 		}
 		if v, ok := metric.measure(list); ok && compareFigures(v, rule.Op, rule.Value) {
-			m.StopRun(fmt.Sprintf("stop rule: %s; it is %s", rule, formatBound(rule.Metric, v, false)))
+			m.StopRun(fmt.Sprintf("stop rule: %s; it is %s", formatStopRule(rule), formatBound(rule.Metric, v, false)))
 		}
 	}
 }

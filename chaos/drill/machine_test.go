@@ -96,7 +96,7 @@ func TestStopRuleEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestEveryInjectedStepIsCleared: whatever happens at whatever time, every injected step is cleared and probed before the run ends.
+// TestEveryInjectedStepIsCleared: for any events at any time, every injected step is cleared and probed before the run ends.
 func TestEveryInjectedStepIsCleared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := testDrill(make([]Step, rapid.IntRange(1, 4).Draw(t, "steps"))...)

@@ -103,7 +103,7 @@ type SteeringConfig struct {
 	// majority. 0: there is a leader as soon as a majority is connected. With production's heartbeat of 1 s it is
 	// about two seconds.
 	ElectionTime time.Duration
-	// HoldAnswers makes resolvers keep an answer at least this long, whatever its TTL. 0: they keep the TTL.
+	// HoldAnswers makes resolvers keep an answer at least this long, also with a shorter TTL. 0: they keep the TTL.
 	HoldAnswers time.Duration
 	// Resolvers of each region's clients, each with its own cache and network. Default 50.
 	Resolvers int
