@@ -48,10 +48,10 @@ type AddressInfo struct {
 
 // Atlas is an immutable map from addresses to locations. It is safe for concurrent use.
 type Atlas struct {
-	v4, v6  *prefixTable
-	records []locationRecord
-	cellMap cellMap
-	cells   []Cell
+	v4, v6         *prefixTable
+	records        []locationRecord
+	cells4, cells6 cellTable // of the same tables
+	cells          []Cell
 }
 
 // locationRecord is one location with its source.
@@ -137,7 +137,7 @@ func (a *Atlas) Cells() []Cell { return a.cells }
 
 // MemoryBytes is the memory size of the prefix tables.
 func (a *Atlas) MemoryBytes() int {
-	return a.v4.sizeBytes() + a.v6.sizeBytes() + a.cellMap.ScopeMap.v4.sizeBytes() + a.cellMap.ScopeMap.v6.sizeBytes()
+	return a.v4.sizeBytes() + a.v6.sizeBytes() + len(a.cells4.joined) + len(a.cells6.joined) + 2*len(a.cells4.cellNumbers)
 }
 
 // specialRanges have no location: private, documentation, link-local, multicast and reserved networks of the IANA

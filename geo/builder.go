@@ -75,7 +75,10 @@ func (b *atlasBuilder) buildAtlas() *Atlas {
 	for _, p := range embeddedRanges() {
 		b.v6.insertPrefix(p, barrierRecord)
 	}
-	return &Atlas{v4: b.v4.compileTable(), v6: b.v6.compileTable(), records: b.records, cellMap: newCellMap(b.v4, b.v6, b.records), cells: listCells(b.records)}
+	a := &Atlas{v4: b.v4.compileTable(firstBitsIPv4), v6: b.v6.compileTable(firstBitsIPv6), records: slices.Clip(b.records), cells: listCells(b.records)}
+	numbers := numberCells(a.records)
+	a.cells4, a.cells6 = newCellTable(a.v4, numbers), newCellTable(a.v6, numbers)
+	return a
 }
 
 // listCells lists the cells of the records. The location nearest to a cell's centre represents it, with preference

@@ -6,13 +6,7 @@ import "net/netip"
 // are merged. It takes a fraction of the memory of all locations, so that a lookup stays within the processor's
 // caches. Its scopes are as wide as possible, so that a resolver's cache holds few entries. It is immutable.
 type ScopeMap struct {
-	v4, v6   *prefixTable
-	networks int
-}
-
-// newScopeMap merges the networks of equal value in two tries.
-func newScopeMap(v4, v6 *trie) *ScopeMap {
-	return &ScopeMap{v4: v4.compileTable(), v6: v6.compileTable(), networks: v4.countLeaves() + v6.countLeaves()}
+	v4, v6 *prefixTable
 }
 
 // FindValue returns the value of an address, and on how many of its bits the value depends, counted like
@@ -36,32 +30,7 @@ func (m *ScopeMap) FindValue(addr netip.Addr) (value int32, scope uint8) {
 }
 
 // Networks is the number of networks in the map: the entries of a resolver that has queried all of them.
-func (m *ScopeMap) Networks() int { return m.networks }
-
-// cellMap holds the cells only: as tries from which maps are built, and as the finest of those maps.
-type cellMap struct {
-	v4, v6 *trie
-	*ScopeMap
-}
-
-func newCellMap(v4, v6 *trie, records []locationRecord) cellMap {
-	cell := func(r int32) int32 {
-		if r == barrierRecord {
-			return barrierRecord
-		}
-		return records[r].cell + 1
-	}
-	s := cellMap{v4: v4.mergeEqual(cell), v6: v6.mergeEqual(cell)}
-	s.ScopeMap = newScopeMap(s.v4, s.v6)
-	return s
-}
-
-// FindCell returns the cell of an address, or NoCell, and the scope, for callers with a million lookups a second. The
-// scope is never longer than that of Locate.
-func (a *Atlas) FindCell(addr netip.Addr) (cell int32, scope uint8) {
-	value, scope := a.cellMap.FindValue(addr)
-	return value - 1, scope
-}
+func (m *ScopeMap) Networks() int { return m.v4.countLeaves() + m.v6.countLeaves() }
 
 // BuildScopeMap builds the map in which each address has the value of its cell, from 0 to MaxScopeValue. It takes
 // some hundredths of a second for a million networks.
@@ -70,9 +39,9 @@ func (a *Atlas) BuildScopeMap(value func(cell int32) int32) *ScopeMap {
 		if record == barrierRecord {
 			return barrierRecord
 		}
-		return value(record - 1)
+		return value(a.records[record].cell)
 	}
-	return newScopeMap(a.cellMap.v4.mergeEqual(of), a.cellMap.v6.mergeEqual(of))
+	return &ScopeMap{v4: a.v4.mapRecords(of), v6: a.v6.mapRecords(of)}
 }
 
 // MaxScopeValue is the largest value of a ScopeMap.

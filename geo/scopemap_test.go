@@ -102,3 +102,64 @@ func TestScopesCoverNoEmbeddedIPv4(t *testing.T) {
 		}
 	})
 }
+
+// mergeEqual returns the leaves of a trie in which neighbours of equal value are one network: the reference of
+// mapRecords and findCell.
+func (t *trie) mergeEqual(link int32, at netip.Prefix, value func(record int32) int32) map[netip.Prefix]int32 {
+	if link < 0 {
+		return map[netip.Prefix]int32{at: value(^link)}
+	}
+	bytes := toAddrBytes(at.Addr())
+	bytes[at.Bits()/8] |= 0x80 >> (at.Bits() % 8)
+	upper, _ := netip.AddrFromSlice(bytes[:at.Addr().BitLen()/8])
+	low := t.mergeEqual(t.nodes[link][0], netip.PrefixFrom(at.Addr(), at.Bits()+1), value)
+	high := t.mergeEqual(t.nodes[link][1], netip.PrefixFrom(upper, at.Bits()+1), value)
+	if len(low) == 1 && len(high) == 1 {
+		lowValue, lowWhole := low[netip.PrefixFrom(at.Addr(), at.Bits()+1)]
+		if highValue, highWhole := high[netip.PrefixFrom(upper, at.Bits()+1)]; lowWhole && highWhole && lowValue == highValue {
+			return map[netip.Prefix]int32{at: lowValue}
+		}
+	}
+	for p, v := range high {
+		low[p] = v
+	}
+	return low
+}
+
+func TestScopesAreThoseOfTheMergedTrie(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v6 := rapid.Bool().Draw(t, "v6")
+		all, firstBits := netip.PrefixFrom(netip.IPv4Unspecified(), 0), firstBitsIPv4
+		if v6 {
+			all, firstBits = netip.PrefixFrom(netip.IPv6Unspecified(), 0), firstBitsIPv6
+		}
+		tr := newTrie()
+		records := []locationRecord{{cell: NoCell}, {cell: 3}, {cell: 3}, {cell: 4}, {cell: NoCell}}
+		for range rapid.IntRange(0, 24).Draw(t, "n") {
+			tr.insertPrefix(genPrefix(t, v6, "prefix"), rapid.Int32Range(0, int32(len(records)-1)).Draw(t, "record"))
+		}
+		tab := tr.compileTable(firstBits)
+		cells := newCellTable(tab, numberCells(records))
+		merged := tab.mapRecords(cells.cellNumber)
+		want := tr.mergeEqual(tr.root, all, cells.cellNumber)
+		if got := merged.countLeaves(); got != len(want) {
+			t.Fatalf("%d networks, want %d", got, len(want))
+		}
+		probe := func(p netip.Prefix, value int32, a addrBytes) {
+			if e := merged.lookupAddr(a); e.recordIndex() != value || e.prefixLen() != p.Bits() {
+				t.Fatalf("%v in %s: value %d length %d, want %d", a, p, e.recordIndex(), e.prefixLen(), value)
+			}
+			if cell, length := cells.findCell(a); cell != value || length != p.Bits() {
+				t.Fatalf("%v in %s: cell %d length %d, want %d", a, p, cell, length, value)
+			}
+		}
+		for p, value := range want {
+			a := toAddrBytes(p.Addr())
+			probe(p, value, a)
+			for i := p.Bits(); i < p.Addr().BitLen(); i++ {
+				a[i>>3] |= 0x80 >> (i & 7)
+			}
+			probe(p, value, a)
+		}
+	})
+}

@@ -2,11 +2,12 @@ package geo
 
 import "math/bits"
 
-// prefixTable is a trie compiled for lookups: 16 bits of the address at once, then 8 at a time. Each step below the
-// first holds its 256 slots as runs of equal entries, a bitmap of the starts of runs, and an index into one shared
-// array. This keeps a table of a million networks within a few mebibytes and a lookup within a few dependent loads.
+// prefixTable is a trie compiled for lookups: the first 8 or 16 bits of the address at once, then 8 at a time. Each step
+// below the first holds its 256 slots as runs of equal entries: a bitmap of the starts of runs, and an index into one
+// shared array. This keeps a table of a million networks within a few mebibytes and a lookup within a few dependent
+// loads.
 type prefixTable struct {
-	first [1 << 16]tableEntry
+	first []tableEntry // of the first one or two bytes of an address
 	nodes []tableNode
 	runs  []tableEntry
 }
@@ -31,36 +32,73 @@ func newLeaf(record int32, depth int) tableEntry {
 func (e tableEntry) recordIndex() int32 { return int32(e >> lenBits) }
 func (e tableEntry) prefixLen() int     { return int(e & (1<<lenBits - 1)) }
 
-// tableNode is one step of 8 bits: four words, which fill one cache line.
-type tableNode [4]slotWord
+// First steps of a table, in bits. Nearly every /16 of IPv4 is in use, and nearly none of IPv6.
+const (
+	firstBitsIPv4 = 16
+	firstBitsIPv6 = 8
+)
 
-// slotWord is 64 slots of a node.
-type slotWord struct {
-	runStarts uint64     // bit i set: a run starts at slot i; the first slot's is not marked
-	runIndex  uint32     // the index of the run that contains the first slot
-	firstRun  tableEntry // that run, so that slots before the first start need no further load
+// tableNode is one step of 8 bits.
+type tableNode struct {
+	runStarts [4]uint64 // bit i set: a run starts at slot i; always set for the first slot
+	runIndex  uint32    // the index of the first run
+	runsAhead [3]uint8  // how many runs start before the words after the first
+	oneCell   bool      // all addresses are in one cell, see markCells
+}
+
+// runAt returns the index of the run that contains a slot.
+func (n *tableNode) runAt(slot uint8) uint32 {
+	w := slot >> 6
+	i := n.runIndex - 1 + uint32(bits.OnesCount64(n.runStarts[w]<<(63-slot&63)))
+	if w > 0 {
+		i += uint32(n.runsAhead[w-1])
+	}
+	return i
+}
+
+// nextStart returns the first slot from the given one on at which a run starts, or 256.
+func (n *tableNode) nextStart(slot int) int {
+	for w := slot >> 6; w < 4; w++ {
+		if past := n.runStarts[w] >> max(slot-w<<6, 0) << max(slot-w<<6, 0); past != 0 {
+			return w<<6 + bits.TrailingZeros64(past)
+		}
+	}
+	return 256
+}
+
+// lastStart returns the last slot up to the given one at which a run starts.
+func (n *tableNode) lastStart(slot int) int {
+	w := slot >> 6
+	upTo := n.runStarts[w] << (63 - slot&63) >> (63 - slot&63)
+	for ; upTo == 0; upTo = n.runStarts[w] {
+		w--
+	}
+	return w<<6 + bits.Len64(upTo) - 1
+}
+
+// firstEntry returns the entry of an address's first step, and how many of its bytes that used.
+func (t *prefixTable) firstEntry(a *addrBytes) (tableEntry, int) {
+	if len(t.first) == 1<<firstBitsIPv6 {
+		return t.first[a[0]], 1
+	}
+	return t.first[uint(a[0])<<8|uint(a[1])], 2
 }
 
 // lookupAddr returns the leaf of an address.
 func (t *prefixTable) lookupAddr(a addrBytes) tableEntry {
-	e := t.first[uint(a[0])<<8|uint(a[1])]
-	for i := 2; e&nodeFlag != 0; i++ {
-		slot := a[i]
-		w := &t.nodes[e&^nodeFlag][slot>>6]
-		if past := w.runStarts << (63 - slot&63); past != 0 {
-			e = t.runs[w.runIndex+uint32(bits.OnesCount64(past))]
-		} else {
-			e = w.firstRun
-		}
+	e, i := t.firstEntry(&a)
+	for ; e&nodeFlag != 0; i++ {
+		n := &t.nodes[e&^nodeFlag]
+		e = t.runs[n.runAt(a[i])]
 	}
 	return e
 }
 
 // compileTable compiles the table of a trie.
-func (t *trie) compileTable() *prefixTable {
-	out := &prefixTable{}
-	t.fillSlots(out, out.first[:], t.root, 0, 16)
-	return out
+func (t *trie) compileTable(firstBits int) *prefixTable {
+	out := &prefixTable{first: make([]tableEntry, 1<<firstBits)}
+	t.fillSlots(out, out.first, t.root, 0, firstBits)
+	return out.clipSpare()
 }
 
 // fillSlots writes the entries of the subtree at link, which is depth bits deep, into slots, which end at the depth
@@ -85,22 +123,119 @@ func (t *trie) fillSlots(out *prefixTable, slots []tableEntry, link int32, depth
 func (t *trie) compileStep(out *prefixTable, link int32, depth int) tableEntry {
 	var slots [256]tableEntry
 	t.fillSlots(out, slots[:], link, depth, depth+8)
-	var n tableNode
+	return out.addNode(&slots)
+}
+
+// addNode adds a node and returns its entry.
+func (t *prefixTable) addNode(slots *[256]tableEntry) tableEntry {
+	n := tableNode{runIndex: uint32(len(t.runs))}
 	for i, e := range slots {
-		w, starts := &n[i>>6], i == 0 || e != slots[i-1]
-		if starts {
-			out.runs = append(out.runs, e)
+		if i&63 == 0 && i > 0 {
+			n.runsAhead[i>>6-1] = uint8(len(t.runs) - int(n.runIndex))
 		}
-		switch {
-		case i&63 == 0:
-			w.runIndex, w.firstRun = uint32(len(out.runs))-1, e
-		case starts:
-			w.runStarts |= 1 << (i & 63)
+		if i == 0 || e != slots[i-1] {
+			t.runs = append(t.runs, e)
+			n.runStarts[i>>6] |= 1 << (i & 63)
 		}
 	}
-	out.nodes = append(out.nodes, n)
-	return nodeFlag | tableEntry(len(out.nodes)-1)
+	t.nodes = append(t.nodes, n)
+	return nodeFlag | tableEntry(len(t.nodes)-1)
+}
+
+// clipSpare gives up the spare room of a table that is complete: up to a quarter of it.
+func (t *prefixTable) clipSpare() *prefixTable {
+	t.nodes = append(make([]tableNode, 0, len(t.nodes)), t.nodes...)
+	t.runs = append(make([]tableEntry, 0, len(t.runs)), t.runs...)
+	return t
+}
+
+// mapRecords returns a table in which neighbours of equal value are one network, and whose leaves hold the values
+// instead of records. Values are not negative.
+func (t *prefixTable) mapRecords(value func(record int32) int32) *prefixTable {
+	m := tableMapper{from: t, to: &prefixTable{first: make([]tableEntry, len(t.first))}, value: value}
+	depth := bits.Len(uint(len(t.first) - 1))
+	for i, e := range t.first {
+		m.to.first[i] = m.mapEntry(e, depth)
+	}
+	mergeSlots(m.to.first, depth)
+	return m.to.clipSpare()
+}
+
+// tableMapper is one run of mapRecords.
+type tableMapper struct {
+	from, to *prefixTable
+	value    func(record int32) int32
+}
+
+// mapEntry maps an entry at a depth. A node of one value becomes a leaf.
+func (m *tableMapper) mapEntry(e tableEntry, depth int) tableEntry {
+	if e&nodeFlag == 0 {
+		return newLeaf(m.value(e.recordIndex()), e.prefixLen())
+	}
+	n := &m.from.nodes[e&^nodeFlag]
+	var slots [256]tableEntry
+	for at, run := 0, n.runIndex; at < len(slots); run++ {
+		mapped, end := m.mapEntry(m.from.runs[run], depth+8), n.nextStart(at+1)
+		for ; at < end; at++ {
+			slots[at] = mapped
+		}
+	}
+	mergeSlots(slots[:], depth+8)
+	if e := slots[0]; e&nodeFlag == 0 && e.prefixLen() == depth {
+		return e
+	}
+	return m.to.addNode(&slots)
+}
+
+// mergeSlots merges neighbouring networks of equal value within slots that end at a depth.
+func mergeSlots(slots []tableEntry, below int) {
+	for width := 1; width < len(slots); width *= 2 {
+		for at := 0; at < len(slots); at += 2 * width {
+			e := slots[at]
+			if e != slots[at+width] || e&nodeFlag != 0 || e.prefixLen() != below {
+				continue
+			}
+			for i := range 2 * width {
+				slots[at+i] = e - 1 // one bit shorter
+			}
+		}
+		below--
+	}
+}
+
+// countLeaves returns the number of networks of a table.
+func (t *prefixTable) countLeaves() int {
+	n := countLeavesAt(t.first, bits.Len(uint(len(t.first)-1)))
+	// Every node is the step of the depth of its leaves: the depth need not be known, because a leaf of a node covers
+	// 256>>(length modulo 8) slots, or one if it ends with the node.
+	for i := range t.nodes {
+		at := 0
+		for run := t.nodes[i].runIndex; at < 256; run++ {
+			end := t.nodes[i].nextStart(at + 1)
+			if e := t.runs[run]; e&nodeFlag == 0 {
+				n += (end - at) / slotsOfLeaf(e)
+			}
+			at = end
+		}
+	}
+	return n
+}
+
+// slotsOfLeaf returns how many slots of its node a leaf covers.
+func slotsOfLeaf(e tableEntry) int { return 1 << (-e.prefixLen() & 7) }
+
+// countLeavesAt counts the leaves in slots that end at a depth.
+func countLeavesAt(slots []tableEntry, below int) (n int) {
+	for i := 0; i < len(slots); {
+		width := 1
+		if e := slots[i]; e&nodeFlag == 0 {
+			width = 1 << (below - e.prefixLen())
+			n++
+		}
+		i += width
+	}
+	return n
 }
 
 // sizeBytes is the memory size of the table.
-func (t *prefixTable) sizeBytes() int { return len(t.first)*4 + len(t.nodes)*64 + len(t.runs)*4 }
+func (t *prefixTable) sizeBytes() int { return len(t.first)*4 + len(t.nodes)*40 + len(t.runs)*4 }

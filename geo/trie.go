@@ -58,28 +58,3 @@ func toAddrBytes(a netip.Addr) addrBytes {
 
 // bitAt returns the address's bit at a depth, 0 being the most significant.
 func (b *addrBytes) bitAt(depth int) int { return int(b[depth>>3]>>(7-depth&7)) & 1 }
-
-// mergeEqual returns a trie in which neighbours of equal value are one network, and whose leaves hold the values
-// themselves instead of records. Values are not negative. The recursion is as deep as an address has bits.
-func (t *trie) mergeEqual(value func(record int32) int32) *trie {
-	out := &trie{}
-	out.root = out.mergeSubtree(t, t.root, value)
-	return out
-}
-
-// mergeSubtree copies the subtree at link and returns the new link.
-func (t *trie) mergeSubtree(from *trie, link int32, value func(int32) int32) int32 {
-	if link < 0 {
-		return ^value(^link)
-	}
-	n := from.nodes[link]
-	low, high := t.mergeSubtree(from, n[0], value), t.mergeSubtree(from, n[1], value)
-	if low == high && low < 0 {
-		return low
-	}
-	t.nodes = append(t.nodes, trieNode{low, high})
-	return int32(len(t.nodes) - 1)
-}
-
-// countLeaves returns the number of networks of a trie.
-func (t *trie) countLeaves() int { return len(t.nodes) + 1 }
