@@ -14,9 +14,12 @@ import (
 const (
 	// tuneInterval is how often GOGC is adjusted.
 	tuneInterval = time.Second
-	// minGarbageBytes is how much garbage a process may always have, in bytes. With the runtime's default, a
-	// process with 4 MB of live data that allocates 100 MB/s would collect 25 times per second.
-	minGarbageBytes = 24 << 20
+	// minGarbageBytes is how much garbage a process may always have, in bytes: the runtime's own minimum. Above it,
+	// a small process may have the garbage of one second, up to secondGarbageBytes. With the runtime's default, a
+	// process with 4 MB of live data that allocates 100 MB/s would collect 25 times per second; with more garbage than
+	// that of a second, a process that allocates little would hold memory for nothing.
+	minGarbageBytes    = 4 << 20
+	secondGarbageBytes = 24 << 20
 	// defaultPercent is the runtime's default: as much garbage as live data.
 	defaultPercent = 100
 	maxPercent     = 1000
@@ -114,7 +117,8 @@ func (r *allocationMeter) shouldReturnMemory(live, held uint64, now time.Time) b
 // computeGCPercent returns GOGC for live bytes of live data and an allocation rate in bytes/s. It moves in
 // steps, so that it changes rarely.
 func computeGCPercent(live, rate uint64) int {
-	spare := min(uint64(maxPercent), minGarbageBytes*100/max(live, 1)) / 50 * 50
+	garbage := min(max(rate, minGarbageBytes), secondGarbageBytes)
+	spare := min(uint64(maxPercent), garbage*100/max(live, 1)) / 25 * 25
 	most := uint64(defaultPercent)
 	if live >= largeHeapBytes {
 		most = max(most, busyGarbageBytes*100/live)

@@ -24,8 +24,8 @@ func TestComputeGCPercent(t *testing.T) {
 			t.Errorf("%d bytes and not very busy: %d %%, want 50", live, got)
 		}
 	}
-	if got := computeGCPercent(4<<20, 0); got != 600 {
-		t.Errorf("small and silent: %d %%, want 600", got)
+	if got := computeGCPercent(4<<20, 0); got != defaultPercent {
+		t.Errorf("small and silent: %d %%, want %d", got, defaultPercent)
 	}
 }
 
