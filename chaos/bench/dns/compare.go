@@ -57,6 +57,9 @@ func (o *dnsBenchOptions) compareServers(all []*benchServer, w *geoDatabase) err
 	if err := out.Flush(); err != nil {
 		return err
 	}
+	if err := printMemory(os.Stdout, all); err != nil {
+		return err
+	}
 	return printCacheEntries(os.Stdout, all)
 }
 
@@ -137,6 +140,34 @@ func medianOf(all []float64) float64 {
 		return (all[n/2-1] + all[n/2]) / 2
 	}
 	return all[len(all)/2]
+}
+
+// memoryBound bounds our resident memory relative to Knot's.
+const memoryBound = 2
+
+// printMemory prints the memory of each server after the queries, with the part that no file backs.
+func printMemory(out io.Writer, all []*benchServer) error {
+	resident := map[string]float64{}
+	for _, s := range all {
+		rss, err := machine.ResidentBytes(s.cmd.Process.Pid)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.label, err)
+		}
+		anonymous, err := machine.AnonymousBytes(s.cmd.Process.Pid)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.label, err)
+		}
+		resident[s.label] = float64(rss)
+		fmt.Fprintf(out, "memory, %s: %.1f MB resident, %.1f MB of it anonymous\n", s.label, float64(rss)/1e6, float64(anonymous)/1e6)
+	}
+	if theirs := resident["knot"]; theirs > 0 {
+		verdict := "met"
+		if resident["spillway"] > memoryBound*theirs {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(out, "resident at most %d times Knot's: %.2f: %s\n", memoryBound, resident["spillway"]/theirs, verdict)
+	}
+	return nil
 }
 
 // printCacheEntries prints the cache entries of a resolver for all clients' answers, which must not exceed gdnsd's.

@@ -56,6 +56,9 @@ func schedTimes(pid int) (used, waited time.Duration, err error) {
 // ResidentBytes is the current memory of a process, in bytes.
 func ResidentBytes(pid int) (int64, error) { return readStatusBytes(pid, "VmRSS:") }
 
+// AnonymousBytes returns the part of a process's resident memory that no file backs: the system cannot drop it.
+func AnonymousBytes(pid int) (int64, error) { return readStatusBytes(pid, "RssAnon:") }
+
 // PeakBytes is its maximum so far.
 func PeakBytes(pid int) (int64, error) { return readStatusBytes(pid, "VmHWM:") }
 

@@ -25,6 +25,9 @@ func TotalCPUTime() (time.Duration, error) { return 0, errLinuxOnly }
 // ResidentBytes is not available on this system.
 func ResidentBytes(int) (int64, error) { return 0, errLinuxOnly }
 
+// AnonymousBytes is available on Linux only.
+func AnonymousBytes(int) (int64, error) { return 0, errLinuxOnly }
+
 // PeakBytes is not available on this system.
 func PeakBytes(int) (int64, error) { return 0, errLinuxOnly }
 
