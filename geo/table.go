@@ -94,38 +94,6 @@ func (t *prefixTable) lookupAddr(a addrBytes) tableEntry {
 	return e
 }
 
-// compileTable compiles the table of a trie.
-func (t *trie) compileTable(firstBits int) *prefixTable {
-	out := &prefixTable{first: make([]tableEntry, 1<<firstBits)}
-	t.fillSlots(out, out.first, t.root, 0, firstBits)
-	return out.clipSpare()
-}
-
-// fillSlots writes the entries of the subtree at link, which is depth bits deep, into slots, which end at the depth
-// below.
-func (t *trie) fillSlots(out *prefixTable, slots []tableEntry, link int32, depth, below int) {
-	switch {
-	case link < 0:
-		e := newLeaf(^link, depth)
-		for i := range slots {
-			slots[i] = e
-		}
-	case depth == below:
-		slots[0] = t.compileStep(out, link, depth)
-	default:
-		half := len(slots) / 2
-		t.fillSlots(out, slots[:half], t.nodes[link][0], depth+1, below)
-		t.fillSlots(out, slots[half:], t.nodes[link][1], depth+1, below)
-	}
-}
-
-// compileStep compiles the next 8 bits of a subtree into a separate node.
-func (t *trie) compileStep(out *prefixTable, link int32, depth int) tableEntry {
-	var slots [256]tableEntry
-	t.fillSlots(out, slots[:], link, depth, depth+8)
-	return out.addNode(&slots)
-}
-
 // addNode adds a node and returns its entry.
 func (t *prefixTable) addNode(slots *[256]tableEntry) tableEntry {
 	n := tableNode{runIndex: uint32(len(t.runs))}
@@ -147,60 +115,6 @@ func (t *prefixTable) clipSpare() *prefixTable {
 	t.nodes = append(make([]tableNode, 0, len(t.nodes)), t.nodes...)
 	t.runs = append(make([]tableEntry, 0, len(t.runs)), t.runs...)
 	return t
-}
-
-// mapRecords returns a table in which neighbours of equal value are one network, and whose leaves hold the values
-// instead of records. Values are not negative.
-func (t *prefixTable) mapRecords(value func(record int32) int32) *prefixTable {
-	m := tableMapper{from: t, to: &prefixTable{first: make([]tableEntry, len(t.first))}, value: value}
-	depth := bits.Len(uint(len(t.first) - 1))
-	for i, e := range t.first {
-		m.to.first[i] = m.mapEntry(e, depth)
-	}
-	mergeSlots(m.to.first, depth)
-	return m.to.clipSpare()
-}
-
-// tableMapper is one run of mapRecords.
-type tableMapper struct {
-	from, to *prefixTable
-	value    func(record int32) int32
-}
-
-// mapEntry maps an entry at a depth. A node of one value becomes a leaf.
-func (m *tableMapper) mapEntry(e tableEntry, depth int) tableEntry {
-	if e&nodeFlag == 0 {
-		return newLeaf(m.value(e.recordIndex()), e.prefixLen())
-	}
-	n := &m.from.nodes[e&^nodeFlag]
-	var slots [256]tableEntry
-	for at, run := 0, n.runIndex; at < len(slots); run++ {
-		mapped, end := m.mapEntry(m.from.runs[run], depth+8), n.nextStart(at+1)
-		for ; at < end; at++ {
-			slots[at] = mapped
-		}
-	}
-	mergeSlots(slots[:], depth+8)
-	if e := slots[0]; e&nodeFlag == 0 && e.prefixLen() == depth {
-		return e
-	}
-	return m.to.addNode(&slots)
-}
-
-// mergeSlots merges neighbouring networks of equal value within slots that end at a depth.
-func mergeSlots(slots []tableEntry, below int) {
-	for width := 1; width < len(slots); width *= 2 {
-		for at := 0; at < len(slots); at += 2 * width {
-			e := slots[at]
-			if e != slots[at+width] || e&nodeFlag != 0 || e.prefixLen() != below {
-				continue
-			}
-			for i := range 2 * width {
-				slots[at+i] = e - 1 // one bit shorter
-			}
-		}
-		below--
-	}
 }
 
 // countLeaves returns the number of networks of a table.

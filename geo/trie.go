@@ -58,3 +58,35 @@ func toAddrBytes(a netip.Addr) addrBytes {
 
 // bitAt returns the address's bit at a depth, 0 being the most significant.
 func (b *addrBytes) bitAt(depth int) int { return int(b[depth>>3]>>(7-depth&7)) & 1 }
+
+// compileTable compiles the table of a trie.
+func (t *trie) compileTable(firstBits int) *prefixTable {
+	out := &prefixTable{first: make([]tableEntry, 1<<firstBits)}
+	t.fillSlots(out, out.first, t.root, 0, firstBits)
+	return out.clipSpare()
+}
+
+// fillSlots writes the entries of the subtree at link, which is depth bits deep, into slots, which end at the depth
+// below.
+func (t *trie) fillSlots(out *prefixTable, slots []tableEntry, link int32, depth, below int) {
+	switch {
+	case link < 0:
+		e := newLeaf(^link, depth)
+		for i := range slots {
+			slots[i] = e
+		}
+	case depth == below:
+		slots[0] = t.compileStep(out, link, depth)
+	default:
+		half := len(slots) / 2
+		t.fillSlots(out, slots[:half], t.nodes[link][0], depth+1, below)
+		t.fillSlots(out, slots[half:], t.nodes[link][1], depth+1, below)
+	}
+}
+
+// compileStep compiles the next 8 bits of a subtree into a separate node.
+func (t *trie) compileStep(out *prefixTable, link int32, depth int) tableEntry {
+	var slots [256]tableEntry
+	t.fillSlots(out, slots[:], link, depth, depth+8)
+	return out.addNode(&slots)
+}
