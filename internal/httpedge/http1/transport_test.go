@@ -580,9 +580,10 @@ func TestRequestMetByASlowCloseIsResent(t *testing.T) {
 			if err != nil {
 				return
 			}
+			n := conns.Add(1)
 			go func() {
 				defer c.Close()
-				if answer(c) != nil || conns.Add(1) > 1 {
+				if answer(c) != nil || n > 1 {
 					_ = answer(c)
 					return
 				}
