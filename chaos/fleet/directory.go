@@ -31,6 +31,7 @@ type Files struct {
 	Dir    string
 	Layout Layout
 	Nodes  []Node // in starting order
+	links  []Link
 }
 
 // Tenants of every fleet, each with its own key; the third only if there is a region in the EU.
@@ -46,7 +47,7 @@ func WriteFiles(dir string, l Layout) (*Files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolving the fleet's directory: %w", err)
 	}
-	p := &Files{Dir: dir, Layout: l, Nodes: l.BuildNodes()}
+	p := newFiles(dir, l)
 	if err := p.checkSameLayout(); err != nil {
 		return nil, err
 	}
@@ -56,6 +57,39 @@ func WriteFiles(dir string, l Layout) (*Files, error) {
 		}
 	}
 	return p, nil
+}
+
+func newFiles(dir string, l Layout) *Files {
+	return &Files{Dir: dir, Layout: l, Nodes: l.BuildNodes(), links: l.BuildLinks()}
+}
+
+// ReadFiles opens the fleet that a directory holds and writes nothing.
+func ReadFiles(dir string) (*Files, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the fleet's directory: %w", err)
+	}
+	l, found, err := ReadLayout(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fmt.Errorf("%s holds no fleet: it has no layout.json", dir)
+	}
+	if err := l.checkLayout(); err != nil {
+		return nil, fmt.Errorf("%s: %w", (&Files{Dir: dir}).layoutPath(), err)
+	}
+	return newFiles(dir, l), nil
+}
+
+// FindNode returns the node of an ID.
+func (p *Files) FindNode(id string) (Node, bool) {
+	for _, n := range p.Nodes {
+		if n.ID() == id {
+			return n, true
+		}
+	}
+	return Node{}, false
 }
 
 // ConfigPath is the path of a node's config file.

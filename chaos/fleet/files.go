@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,7 +91,11 @@ type nodeData struct {
 	Dir, Cert, KeyFile, CA, Socket, Places, Spec string
 
 	Peers, Parents, Workers []Node
-	Seed, Answers           uint64
+	// Advertise is the relay's address that other nodes reach instead of the node's own; empty without relays.
+	Advertise string
+	// Far reports that the relays put real distances between the global nodes.
+	Far           bool
+	Seed, Answers uint64
 }
 
 func (p *Files) writeNodeConfigs() error {
@@ -100,16 +105,16 @@ func (p *Files) writeNodeConfigs() error {
 		d := nodeData{
 			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
 			Cert: certs.Cert, KeyFile: certs.Key, CA: certs.CA, Socket: n.AdminSocket(), Places: p.placesPath(), Spec: p.SpecPath(),
-			Seed: workerSeed(n.ID()), Answers: AnswerSeed,
+			Seed: workerSeed(n.ID()), Answers: AnswerSeed, Far: p.Layout.Relays && !p.Layout.NoDelay,
 		}
 		switch n.Role {
 		case "global":
-			d.Peers = p.NodesByRole("global")
+			d.Peers = p.viaRelays("raft", n, p.NodesByRole("global"))
 		case "regional":
-			d.Parents = p.NodesByRole("global")
+			d.Parents, d.Advertise = p.viaRelays("uplink", n, p.NodesByRole("global")), p.advertisedAddr("peer", n)
 		case "local":
-			d.Parents = p.findNodes("regional", n.Region, "")
-			d.Workers = p.findNodes("worker", n.Region, n.Zone)
+			d.Parents, d.Advertise = p.viaRelays("uplink", n, p.findNodes("regional", n.Region, "")), p.advertisedAddr("http", n)
+			d.Workers = p.viaRelays("worker", n, p.findNodes("worker", n.Region, n.Zone))
 		}
 		if err := writeOnce(p.ConfigPath(n), n.Role+".yaml", d); err != nil {
 			return err
@@ -141,3 +146,37 @@ func workerSeed(id string) uint64 {
 	h.Write([]byte(id))
 	return h.Sum64()
 }
+
+// viaRelay returns the node as another one reaches it: with the relay's address in place of its own.
+func (p *Files) viaRelay(class string, from, to Node) Node {
+	for _, k := range p.links {
+		if k.Class == class && k.From == from.ID() && k.To == to.ID() {
+			to.Addr = maps.Clone(to.Addr)
+			to.Addr[purposeByClass[class]] = k.Listen
+			return to
+		}
+	}
+	return to
+}
+
+// viaRelays applies viaRelay to several nodes.
+func (p *Files) viaRelays(class string, from Node, to []Node) []Node {
+	out := make([]Node, len(to))
+	for i, n := range to {
+		out[i] = p.viaRelay(class, from, n)
+	}
+	return out
+}
+
+// advertisedAddr is the relay's address that a node advertises for a class of links, or empty without relays.
+func (p *Files) advertisedAddr(class string, to Node) string {
+	for _, k := range p.links {
+		if k.Class == class && k.To == to.ID() {
+			return k.Listen.String()
+		}
+	}
+	return ""
+}
+
+// Links lists the links of the fleet, none without relays.
+func (p *Files) Links() []Link { return p.links }

@@ -28,6 +28,11 @@ type Layout struct {
 	// Net is the second byte of the nodes' addresses without OneAddress, 0 to 89, so that several fleets can run on
 	// one machine. Default 0.
 	Net int `json:",omitempty"`
+	// Relays puts a relay on each connection between two nodes, which delays it by their real distance and can injure it
+	// (chaos/fault). It needs one process for each node (SpawnAll).
+	Relays bool `json:",omitempty"`
+	// NoDelay leaves out the delay by distance.
+	NoDelay bool `json:",omitempty"`
 }
 
 // DefaultLayout is the demo's layout on this system.
@@ -68,6 +73,12 @@ func (l Layout) flagText() string {
 	if l.OneAddress {
 		s += fmt.Sprintf(" --one-address --base-port %d", l.BasePort)
 	}
+	if l.Relays {
+		s += " --relays"
+	}
+	if l.NoDelay {
+		s += " --no-delay"
+	}
 	return s
 }
 
@@ -86,6 +97,8 @@ func (l Layout) checkLayout() error {
 		return fmt.Errorf("--locals is %d: choose 1 to 9 for each zone", l.Locals)
 	case l.Workers < 1 || l.Workers > 200:
 		return fmt.Errorf("--workers is %d: choose 1 to 200 for each zone", l.Workers)
+	case l.NoDelay && !l.Relays:
+		return fmt.Errorf("--no-delay is for --relays: without relays there is no delay")
 	case l.Net < 0 || l.Net > 89:
 		return fmt.Errorf("the layout's Net is %d (network 127.Net.0.0): choose 0 to 89, higher numbers are client addresses", l.Net)
 	}

@@ -1,7 +1,12 @@
 package fleet
 
 import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -69,6 +74,67 @@ func TestInvalidLayoutsAreRefused(t *testing.T) {
 	} {
 		if l.checkLayout() == nil {
 			t.Errorf("layout %+v is accepted", l)
+		}
+	}
+}
+
+// TestRelayAddressesAreUniqueAndConfigsUseThem: every link of a layout with relays has an address of its own, or shares it
+// with links to the same node, and no node's config names another node's own address.
+func TestRelayAddressesAreUniqueAndConfigsUseThem(t *testing.T) {
+	for _, one := range []bool{false, true} {
+		l := Layout{Globals: 3, Regions: 3, Gateways: 2, Zones: 2, Locals: 2, Workers: 3, OneAddress: one, BasePort: 20000, Relays: true}
+		p, err := WriteFiles(t.TempDir(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := map[string]string{}
+		for _, n := range p.Nodes {
+			for purpose, a := range n.Addr {
+				used[a.String()] = n.ID() + " " + purpose
+			}
+		}
+		own := maps.Clone(used)
+		for _, k := range p.Links() {
+			if other, taken := used[k.Listen.String()]; taken && other != k.Class+" to "+k.To {
+				t.Errorf("%s listens on %s, which is %s", k.Name, k.Listen, other)
+			}
+			used[k.Listen.String()] = k.Class + " to " + k.To
+			if own[k.Forward.String()] != k.To+" "+purposeByClass[k.Class] {
+				t.Errorf("%s leads to %s, which is %q", k.Name, k.Forward, own[k.Forward.String()])
+			}
+		}
+		for _, n := range p.Nodes {
+			text, err := os.ReadFile(p.ConfigPath(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for a, owner := range own {
+				if strings.Contains(string(text), a) && !strings.HasPrefix(owner, n.ID()+" ") {
+					t.Errorf("config of %s names %s (%s) and not its relay", n.ID(), a, owner)
+				}
+			}
+		}
+		again, err := ReadFiles(p.Dir)
+		if err != nil || !slices.Equal(again.Links(), p.Links()) || len(p.Links()) < 40 {
+			t.Errorf("the directory gives other links: %d and %d, %v", len(again.Links()), len(p.Links()), err)
+		}
+	}
+}
+
+func TestLinksHaveTheDelayOfTheirDistance(t *testing.T) {
+	rtt := map[string]time.Duration{}
+	for _, k := range (Layout{Globals: 3, Regions: 3, Gateways: 1, Zones: 1, Workers: 1, Relays: true}).BuildLinks() {
+		rtt[k.Name] = k.RTT
+	}
+	for name, bounds := range map[string][2]time.Duration{
+		"raft:g1>g2":                       {80 * time.Millisecond, 110 * time.Millisecond},
+		"peer:frankfurt-gw1>tokyo-gw1":     {200 * time.Millisecond, 260 * time.Millisecond},
+		"uplink:virginia-gw1>g1":           {zoneRTT, zoneRTT},
+		"http:tokyo-gw1>tokyo-a-local1":    {zoneRTT, zoneRTT},
+		"worker:tokyo-a-local1>tokyo-a-w1": {0, 0},
+	} {
+		if got, ok := rtt[name]; !ok || got < bounds[0] || got > bounds[1] {
+			t.Errorf("round trip of %s is %s (%v), want %s to %s", name, got, ok, bounds[0], bounds[1])
 		}
 	}
 }

@@ -3,10 +3,8 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -29,17 +27,18 @@ type childProcess struct {
 	err  error         // valid after done
 }
 
-// SpawnAll starts one process for each node: `binary ROLE -c FILE`, with its output in DIR/log.
+// SpawnAll starts one process for each node: `binary ROLE -c FILE`, with its output in DIR/log. For a fleet with relays
+// it starts `binary fault relay DIR` and `binary fault agent DIR` first.
 func SpawnAll(p *Files, binary string) (*Processes, error) {
 	return SpawnNodes(p, binary, "worker", "local", "regional", "global")
 }
 
 // SpawnNodes starts the nodes of some roles, in the order of the fleet's nodes. The caller runs the others.
 func SpawnNodes(p *Files, binary string, roles ...string) (*Processes, error) {
-	if err := os.MkdirAll(filepath.Join(p.Dir, "log"), 0o755); err != nil {
-		return nil, fmt.Errorf("making the log folder: %w", err)
-	}
 	ps := &Processes{files: p, binary: binary, children: map[string]*childProcess{}}
+	if err := ps.startHolders(); err != nil {
+		return nil, errors.Join(err, ps.Stop(context.Background()))
+	}
 	for _, n := range p.Nodes {
 		if !slices.Contains(roles, n.Role) {
 			continue
@@ -52,23 +51,19 @@ func SpawnNodes(p *Files, binary string, roles ...string) (*Processes, error) {
 }
 
 // LogPath is the path of a node's output.
-func (ps *Processes) LogPath(n Node) string {
-	return filepath.Join(ps.files.Dir, "log", n.ID()+".log")
-}
+func (ps *Processes) LogPath(n Node) string { return ps.files.LogPath(n.ID()) }
 
 // StartNode starts or restarts one node's process.
 func (ps *Processes) StartNode(n Node) error {
-	out, err := os.OpenFile(ps.LogPath(n), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	cmd, err := ps.files.StartProcess(n, ps.binary)
 	if err != nil {
-		return fmt.Errorf("opening the log of %s: %w", n.ID(), err)
+		return err
 	}
-	defer out.Close()
-	cmd := exec.Command(ps.binary, n.Role, "-c", ps.files.ConfigPath(n))
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = ownProcessGroup()
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting %s %s: %w", n.Role, n.ID(), err)
-	}
+	ps.addChild(n.ID(), cmd)
+	return nil
+}
+
+func (ps *Processes) addChild(id string, cmd *exec.Cmd) {
 	c := &childProcess{cmd: cmd, done: make(chan struct{})}
 	go func() {
 		c.err = cmd.Wait()
@@ -76,17 +71,31 @@ func (ps *Processes) StartNode(n Node) error {
 	}()
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.children[n.ID()] = c
+	ps.children[id] = c
+}
+
+// startHolders starts the relay and the fault agent of a fleet with relays. They find the fleet by its directory.
+func (ps *Processes) startHolders() error {
+	if !ps.files.Layout.Relays {
+		return nil
+	}
+	for id, verb := range map[string]string{relayID: "relay", agentID: "agent"} {
+		cmd, err := ps.files.startRecorded(id, ps.binary, "fault", verb, ps.files.Dir)
+		if err != nil {
+			return err
+		}
+		ps.addChild(id, cmd)
+	}
 	return nil
 }
 
-// PID is a node's process id, 0 when it is not running.
+// PID is a node's process id, 0 when it is not running. The fault agent may have restarted it.
 func (ps *Processes) PID(n Node) int {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	c := ps.children[n.ID()]
 	if c == nil || c.hasExited() {
-		return 0
+		return ps.files.RunningPID(n.ID())
 	}
 	return c.cmd.Process.Pid
 }
@@ -113,9 +122,10 @@ func (c *childProcess) hasExited() bool {
 	}
 }
 
-// Stop terminates every process, tier by tier from the top, and kills those that do not end in time.
+// Stop terminates every process, tier by tier from the top, and kills those that do not end in time. The fault agent,
+// which clears its faults, ends before the nodes, and the relay after them.
 func (ps *Processes) Stop(ctx context.Context) error {
-	var errs []error
+	errs := []error{ps.stopProcess(ctx, agentID)}
 	for _, role := range []string{"global", "regional", "local", "worker"} {
 		var wait []*childProcess
 		for _, n := range ps.files.NodesByRole(role) {
@@ -123,14 +133,49 @@ func (ps *Processes) Stop(ctx context.Context) error {
 			c := ps.children[n.ID()]
 			delete(ps.children, n.ID())
 			ps.mu.Unlock()
-			if c != nil && !c.hasExited() {
+			switch {
+			case c == nil:
+			case c.hasExited():
+				errs = append(errs, ps.stopByRecord(ctx, n.ID()))
+			default:
 				errs = append(errs, c.cmd.Process.Signal(syscall.SIGTERM))
 				wait = append(wait, c)
 			}
 		}
 		errs = append(errs, waitOrKill(ctx, wait))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ps.stopProcess(ctx, relayID))...)
+}
+
+// stopProcess ends one of the fleet's own processes.
+func (ps *Processes) stopProcess(ctx context.Context, id string) error {
+	ps.mu.Lock()
+	c := ps.children[id]
+	delete(ps.children, id)
+	ps.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	err := ps.stopByRecord(ctx, id)
+	<-c.done // it has ended, or was killed earlier and replaced
+	return err
+}
+
+// stopByRecord ends the process that runs as a node and that another process has started.
+func (ps *Processes) stopByRecord(ctx context.Context, id string) error {
+	pid := ps.files.RunningPID(id)
+	if pid == 0 {
+		return nil
+	}
+	err := terminateProcess(pid)
+	limit := time.Now().Add(stopTimeout)
+	for ps.files.RunningPID(id) == pid {
+		if time.Now().After(limit) || ctx.Err() != nil {
+			return errors.Join(err, killProcess(pid))
+		}
+		time.Sleep(stopPoll)
+	}
+	return err
 }
 
 // waitOrKill waits for processes that were sent a termination signal.

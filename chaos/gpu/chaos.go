@@ -40,6 +40,8 @@ type Chaos struct {
 	Requests int `json:"requests,omitempty"`
 	// Restart is how long each restart in ModeLeak takes. Default "10s".
 	Restart string `json:"restart,omitempty"`
+	// Lease is the fault that set the mode, for who clears it; see chaos/fault.
+	Lease string `json:"lease,omitempty"`
 	// For ends the mode after this time, such as "10s". Empty means no end.
 	For string `json:"for,omitempty"`
 }

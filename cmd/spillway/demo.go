@@ -75,7 +75,7 @@ func (d *demoOptions) useLayoutOfDir(f *pflag.FlagSet) error {
 }
 
 // layoutFlagNames are the flags that addLayoutFlags adds.
-var layoutFlagNames = []string{"globals", "regions", "gateways", "zones", "locals", "workers", "one-address", "base-port"}
+var layoutFlagNames = []string{"globals", "regions", "gateways", "zones", "locals", "workers", "one-address", "base-port", "relays", "no-delay"}
 
 // addLayoutFlags adds the flags that set the number of nodes of each kind.
 func addLayoutFlags(cmd *cobra.Command, l *fleet.Layout) {
@@ -88,6 +88,8 @@ func addLayoutFlags(cmd *cobra.Command, l *fleet.Layout) {
 	f.IntVar(&l.Workers, "workers", l.Workers, "simulated workers in each zone")
 	f.BoolVar(&l.OneAddress, "one-address", l.OneAddress, "use only 127.0.0.1, with distinct ports (default on systems without other loopback addresses)")
 	f.IntVar(&l.BasePort, "base-port", l.BasePort, "first port with --one-address")
+	f.BoolVar(&l.Relays, "relays", l.Relays, "put a relay on each connection between two nodes, with the delay of their distance, for faults and drills")
+	f.BoolVar(&l.NoDelay, "no-delay", l.NoDelay, "with --relays, no delay by distance")
 }
 
 func (d *demoOptions) runDemo(ctx context.Context, out, errOut io.Writer) error {
@@ -158,6 +160,9 @@ func (d *demoOptions) startFleet(ctx context.Context, out, errOut io.Writer, p *
 	ctx = context.WithoutCancel(ctx)
 	if d.processes {
 		return d.spawnProcesses(ctx, out, p)
+	}
+	if d.layout.Relays {
+		return nil, errors.New("--relays needs one process per node: add --processes")
 	}
 	growDescriptors(initialDescriptors)
 	log := slog.New(slog.DiscardHandler)

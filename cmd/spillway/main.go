@@ -116,7 +116,7 @@ force. The message then names the command that shows it.`,
 		newGetCommand(),
 		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
-		newConfigCommand(), newCertsCommand(), newVersionCommand(),
+		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(),
 	)
 	return root
 }
