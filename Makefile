@@ -38,11 +38,16 @@ test: ## vet and run every test
 	$(GO) test -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./...
 
 .PHONY: test-repeat
-test-repeat: ## run every test RUNS (20) times beside a busy core, up to the first failure, whose output is in bin/test-repeat.txt
-# As many packages at a time as in make test.
-	@mkdir -p bin; while :; do :; done & trap "kill $$!" EXIT; for i in $$(seq $${RUNS:-20}); do begun=$$SECONDS; \
-	  $(GO) test -count 1 -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./... > bin/test-repeat.txt 2>&1 || { echo "run $$i: failed after $$((SECONDS - begun)) s"; grep -E '^ *--- FAIL|^FAIL' bin/test-repeat.txt; exit 1; }; \
-	  echo "run $$i: passed in $$((SECONDS - begun)) s"; done
+test-repeat: ## run every test RUNS (20) times beside a busy core, up to the first failure, whose output is in bin/tests
+# The test programs are built once. As many of them run at a time as in make test.
+	rm -rf bin/tests && mkdir -p bin/tests
+	$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./... | awk 'NF { print ++n, $$0 }' > bin/tests/packages
+	while read -r n package dir; do $(GO) test -c -o bin/tests/$$n.test $$package || exit 1; done < bin/tests/packages
+	@while :; do :; done & trap "kill $$!" EXIT; for run in $$(seq $${RUNS:-20}); do begun=$$SECONDS; \
+	  xargs -P $$((2 * $$(getconf _NPROCESSORS_ONLN))) -L 1 bash -c 'cd $$2 && $(CURDIR)/bin/tests/$$0.test -test.timeout 10m > $(CURDIR)/bin/tests/$$0.txt 2>&1 || \
+	    { echo "$$1 failed: bin/tests/$$0.txt"; grep -E "^ *--- FAIL|^panic:" $(CURDIR)/bin/tests/$$0.txt; exit 1; }' < bin/tests/packages \
+	    || { echo "run $$run: failed after $$((SECONDS - begun)) s"; exit 1; }; \
+	  echo "run $$run: passed in $$((SECONDS - begun)) s"; done
 
 .PHONY: soak
 soak: ## run every test with the long runs that make test skips: about ten minutes on two cores
