@@ -3,6 +3,7 @@ package geo
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 )
@@ -129,7 +130,7 @@ func (a *Atlas) Locate(addr netip.Addr) AddressInfo {
 	e := t.lookupAddr(toAddrBytes(at))
 	prefix, _ := at.Prefix(e.prefixLen()) // a leaf is never longer than its address
 	r := &a.records[e.recordIndex()]
-	return AddressInfo{Cell: r.cell, Location: r.location, Prefix: prefix, Scope: uint8(skipped + e.prefixLen()), Source: r.source}
+	return AddressInfo{Cell: r.cell, Location: r.location, Prefix: prefix, Scope: outerScope(addr, skipped, e.prefixLen()), Source: r.source}
 }
 
 // Cells lists the cells with at least one network, in ascending order of ID. The slice is shared: do not modify it.
@@ -171,6 +172,17 @@ func embeddedIPv4(a netip.Addr) (netip.Addr, int) {
 		return netip.AddrFrom4(tail), 96
 	}
 	return a, 0
+}
+
+// outerScope returns the scope of an address for the length of the network that contains it, or the IPv4 address in it.
+// Of ::/96, ::/112 contains no IPv4 addresses, so the scope of another one is long enough not to cover it.
+func outerScope(a netip.Addr, skipped, length int) uint8 {
+	if a.Is6() && skipped == 96 {
+		if b := a.As16(); [12]byte(b[:12]) == [12]byte{} {
+			length = max(length, bits.LeadingZeros16(uint16(b[12])<<8|uint16(b[13]))+1)
+		}
+	}
+	return uint8(skipped + length)
 }
 
 // embeddedRanges lists the networks in which embeddedIPv4 finds an IPv4 address.

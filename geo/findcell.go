@@ -151,5 +151,5 @@ func (a *Atlas) FindCell(addr netip.Addr) (cell int32, scope uint8) {
 		t = &a.cells4
 	}
 	number, length := t.findCell(toAddrBytes(at))
-	return number - 1, uint8(skipped + length)
+	return number - 1, outerScope(addr, skipped, length)
 }

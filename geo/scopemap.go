@@ -26,7 +26,7 @@ func (m *ScopeMap) FindValue(addr netip.Addr) (value int32, scope uint8) {
 		t = m.v4
 	}
 	e := t.lookupAddr(toAddrBytes(at))
-	return e.recordIndex(), uint8(skipped + e.prefixLen())
+	return e.recordIndex(), outerScope(addr, skipped, e.prefixLen())
 }
 
 // Networks is the number of networks in the map: the entries of a resolver that has queried all of them.

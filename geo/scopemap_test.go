@@ -45,6 +45,21 @@ func TestFindCellAgreesWithLocate(t *testing.T) {
 	}
 }
 
+// TestScopeOfEmbeddedIPv4LeavesOutUnspecified: ::/112 contains no IPv4 addresses and is looked up as IPv6, so that the
+// network of an IPv4 address in ::/96 does not cover it.
+func TestScopeOfEmbeddedIPv4LeavesOutUnspecified(t *testing.T) {
+	a := openAtlas(t, Config{Demo: true})
+	all := a.BuildScopeMap(func(int32) int32 { return 7 })
+	for text, want := range map[string]uint8{"::a:0": 109, "::1:0": 112, "::8000:0": 97} {
+		addr := netip.MustParseAddr(text)
+		_, found := a.FindCell(addr)
+		_, mapped := all.FindValue(addr)
+		if located := a.Locate(addr).Scope; found < want || mapped != want || located < want {
+			t.Errorf("%s: Locate's scope is %d, FindCell's %d, the map's %d, want %d or more", addr, located, found, mapped, want)
+		}
+	}
+}
+
 func TestScopeMapMergesEqualNeighbors(t *testing.T) {
 	a := openAtlas(t, Config{Demo: true})
 	all := a.BuildScopeMap(func(int32) int32 { return 7 })
