@@ -3,11 +3,13 @@ package reqguard_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,8 +217,9 @@ func TestStreamResetFloodEndsConnection(t *testing.T) {
 	if _, err := c.Write(flood); err != nil {
 		t.Fatal(err)
 	}
+	// The server closes with a part of the flood unread, so a reset may follow its last frame.
 	all, err := io.ReadAll(c)
-	if err != nil {
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(all, []byte("\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x0b")) || calmed.Load() != 1 {
