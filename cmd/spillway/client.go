@@ -245,6 +245,7 @@ func (t *adminTarget) printAskedNode(server string) {
 // addOutputFlag adds -o table|json.
 func addOutputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "table", "table or json")
+	panicOnError(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *output != "table" && *output != "json" {
 			return fmt.Errorf("unknown output %q: write -o table or -o json", *output)

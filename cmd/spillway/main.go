@@ -20,8 +20,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// version is set by the linker; see the Makefile.
-var version = "development"
+// version and commit are set by the linker; see the Makefile.
+var (
+	version = "development"
+	commit  string
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -97,6 +100,7 @@ Change:                 spillway apply, spillway drain, spillway undrain
 
 Exit codes: 0 success, 1 error, 5 unknown outcome: a change was sent and no answer came back, so it may or may not be in
 force. The message then names the command that shows it.`,
+		Version:       readBuildInfo().format(), // of --version
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          rejectUnknownCommand,
@@ -104,6 +108,7 @@ force. The message then names the command that shows it.`,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "Start here:"},
 		&cobra.Group{ID: "run", Title: "Run one process:"},
@@ -116,7 +121,7 @@ force. The message then names the command that shows it.`,
 		newGetCommand(),
 		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
-		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(),
+		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),
 	)
 	return root
 }

@@ -66,9 +66,15 @@ func newRoleCommand(role, short string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "the node's config file")
-	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	addLogLevelFlag(cmd, &level, "info")
 	panicOnError(cmd.MarkFlagRequired("config"))
 	return cmd
+}
+
+// addLogLevelFlag adds --log-level, whose values newLogger checks.
+func addLogLevelFlag(cmd *cobra.Command, level *string, def string) {
+	cmd.Flags().StringVar(level, "log-level", def, "debug, info, warn or error")
+	panicOnError(cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 func newLogger(cmd *cobra.Command, level string) (*slog.Logger, error) {

@@ -67,7 +67,7 @@ is the key that Spillway sends to engines that require one.`,
 	f.StringVar(&u.workerKeyFile, "api-key-file", "", "send the key in this file to every worker; the file is reread when it changes")
 	f.StringVar(&u.dir, "dir", "", "folder for the spec, drains and used budgets (default: a temporary folder that is removed at the end)")
 	f.BoolVar(&u.printConfig, "config", false, "print the equivalent config for spillway local -c, and exit")
-	f.StringVar(&u.logLevel, "log-level", "warn", "debug, info, warn or error")
+	addLogLevelFlag(cmd, &u.logLevel, "warn")
 	return cmd
 }
 

@@ -22,8 +22,8 @@ func newVersionCommand() *cobra.Command {
 			if output == "json" {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "spillway %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return nil
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), v.format())
+			return err
 		},
 	}
 	addOutputFlag(cmd, &output)
@@ -38,9 +38,14 @@ type buildInfo struct {
 	Platform string `json:"platform"`
 }
 
+// format returns what `spillway version` prints.
+func (b buildInfo) format() string {
+	return fmt.Sprintf("spillway %s (%s, %s)", b.Version, b.Go, b.Platform)
+}
+
 func readBuildInfo() buildInfo {
-	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
+	b := buildInfo{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok && b.Commit == "" {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				b.Commit = s.Value
