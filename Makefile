@@ -3,8 +3,9 @@ SHELL    := /bin/bash
 GO       ?= go
 FUZZTIME ?= 20s
 BENCH    ?= .
-VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS  := -s -w -X main.version=$(VERSION)
+VERSION  := $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+COMMIT   := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 TOOL     := $(GO) tool -modfile=internal/tools/go.mod
 
 .PHONY: help
@@ -30,6 +31,18 @@ image-root: build ## write the root filesystem of the container image to bin/ima
 .PHONY: check-image
 check-image: image-root ## run the README's stand-alone zone in the image's root filesystem as its user (needs root, no container engine)
 	deploy/docker/check.sh bin/image
+
+.PHONY: release
+release: ## build archives, deb, rpm, the container image, SBOMs and checksums into bin/release; RELEASE="-targets linux/amd64 -kinds package"
+	$(GO) run ./deploy/release $(RELEASE)
+
+.PHONY: test-reproducible
+test-reproducible: ## build the release of HEAD in two folders, once with an empty build cache, and compare the sums; RELEASE="-targets linux/amd64"
+	GO='$(GO)' deploy/release/compare.sh $(RELEASE)
+
+.PHONY: test-packages
+test-packages: ## install, upgrade, remove and purge the deb and the rpm in a Debian root (needs root, debootstrap and Debian's archive)
+	GO='$(GO)' deploy/package/check.sh bin/packages
 
 .PHONY: test
 test: ## vet and run every test

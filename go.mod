@@ -3,6 +3,7 @@ module github.com/spillway-lb/spillway
 go 1.26.0
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0 // deploy/release only
 	github.com/anishathalye/porcupine v1.3.1 // tests only
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/coreos/go-systemd/v22 v22.7.0
@@ -26,6 +27,7 @@ require (
 	github.com/spf13/pflag v1.0.10
 	go.etcd.io/bbolt v1.5.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d // deploy/release only
 	golang.org/x/net v0.61.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0

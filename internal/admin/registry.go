@@ -74,10 +74,35 @@ func registerNode(r RunningNode) (string, error) {
 	return path, os.Rename(temp, path)
 }
 
-// ListRunning returns the nodes that run on this machine under this user, by role and name. Entries of processes that have
-// ended are removed.
+// serviceRuntimeDirs matches the runtime folders of nodes that the systemd unit runs as a user of their own
+// (deploy/systemd).
+var serviceRuntimeDirs = "/run/spillway-*/spillway"
+
+// ListRunning returns the nodes that run on this machine under this user, by role and name. If root runs none, it returns
+// those of the system's services. Entries of processes that have ended are removed.
 func ListRunning(ctx context.Context) ([]RunningNode, error) {
-	dir := RuntimeDir()
+	out, err := listEntries(ctx, RuntimeDir(), true)
+	if err != nil || len(out) > 0 || os.Geteuid() != 0 {
+		return out, err
+	}
+	dirs, err := filepath.Glob(serviceRuntimeDirs)
+	if err != nil {
+		return nil, fmt.Errorf("looking for running services: %w", err)
+	}
+	for _, dir := range dirs {
+		// The service's user owns this folder and may make it a link: root removes nothing there.
+		nodes, err := listEntries(ctx, dir, false)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, nodes...)
+	}
+	sortNodes(out)
+	return out, nil
+}
+
+// listEntries returns the nodes of one runtime folder. With clean it removes the entries of processes that have ended.
+func listEntries(ctx context.Context, dir string, clean bool) ([]RunningNode, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -94,16 +119,20 @@ func ListRunning(ctx context.Context) ([]RunningNode, error) {
 		r, ok := readEntry(path)
 		switch {
 		case !ok:
-		case hasEnded(ctx, r.Socket):
-			_ = os.Remove(path) // another command may have removed it
-		default:
+		case !hasEnded(ctx, r.Socket):
 			out = append(out, r)
+		case clean:
+			_ = os.Remove(path) // another command may have removed it
 		}
 	}
-	slices.SortFunc(out, func(a, b RunningNode) int {
+	sortNodes(out)
+	return out, nil
+}
+
+func sortNodes(nodes []RunningNode) {
+	slices.SortFunc(nodes, func(a, b RunningNode) int {
 		return strings.Compare(a.Role+"\x00"+a.Node+"\x00"+a.Socket, b.Role+"\x00"+b.Node+"\x00"+b.Socket)
 	})
-	return out, nil
 }
 
 func readEntry(path string) (r RunningNode, ok bool) {
