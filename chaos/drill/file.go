@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fault"
@@ -156,4 +157,29 @@ func (f *DrillFile) LastClear() (last time.Duration) {
 		last = max(last, f.Steps[i].End())
 	}
 	return last
+}
+
+// UntouchedRegions lists the regions that no step is aimed at. A step without a region injures all of them.
+func (f *DrillFile) UntouchedRegions() (out []string) {
+	for _, region := range f.RegionNames() {
+		touched := false
+		for i := range f.Steps {
+			s := &f.Steps[i]
+			elsewhere := s.Scope != "" && strings.ContainsAny(s.Target, "-/") && !strings.HasPrefix(s.Target, region)
+			elsewhere = elsewhere || s.Scope == fault.ScopeRegion && s.Target != region
+			touched = touched || !elsewhere
+		}
+		if !touched {
+			out = append(out, region)
+		}
+	}
+	return out
+}
+
+// StopTexts lists the stop rules as files have them.
+func (f *DrillFile) StopTexts() (out []string) {
+	for i := range f.Stops {
+		out = append(out, formatStopRule(&f.Stops[i]))
+	}
+	return out
 }

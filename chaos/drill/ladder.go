@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spillway-lb/spillway/chaos/fault"
@@ -43,6 +44,23 @@ type Rung struct {
 	Missing string `json:"missing,omitempty"`
 	// Node is who was first, or last.
 	Node string `json:"node,omitempty"`
+}
+
+// String is the rung as a line.
+func (r *Rung) String() string {
+	out := fmt.Sprintf("%-10s  %s: %s", r.Name, r.Title, r.describeTime())
+	if r.Reached && r.Node != "" {
+		out += " (" + r.Node + ")"
+	}
+	return out
+}
+
+// describeTime is when the rung was reached, or why not.
+func (r *Rung) describeTime() string {
+	if !r.Reached {
+		return r.Missing
+	}
+	return fmt.Sprintf("%.1f s", r.Seconds)
 }
 
 // Ladder is the recovery of a run, with the first detection by each observer.

@@ -41,6 +41,9 @@ func exitCodeOf(err error) int {
 	if errors.As(err, new(*unknownOutcomeError)) {
 		return exitOutcomeUnknown
 	}
+	if e := (*exitCodeError)(nil); errors.As(err, &e) {
+		return e.code
+	}
 	return 1
 }
 
@@ -119,7 +122,7 @@ force. The message then names the command that shows it.`,
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
 		newGetCommand(),
-		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newPlanCapacityCommand(), newTracesCommand(),
+		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),
 	)

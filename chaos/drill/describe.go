@@ -1,0 +1,30 @@
+package drill
+
+import "fmt"
+
+// word is the check's result in a word.
+func (c *Check) word() string {
+	switch {
+	case c.Asks:
+		return "asks"
+	case c.Holds:
+		return "holds"
+	}
+	return "fails"
+}
+
+// cells are a prediction's cells of a table.
+func (p *Prediction) cells() []string {
+	m, _ := findMetric(p.Metric)
+	allowed := "-"
+	if p.Within > 0 {
+		allowed = formatShare(p.Within)
+		if !p.Holds {
+			allowed += " (missed)"
+		}
+	}
+	return []string{string(p.Phase), p.Metric, formatFigure(m, p.Predicted), formatFigure(m, p.Measured), fmt.Sprintf("%+.1f %%", 100*p.Off), allowed}
+}
+
+// String is the check as a line.
+func (c *Check) String() string { return fmt.Sprintf("%-5s  %s: %s", c.word(), c.Text, c.Measured) }
