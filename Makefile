@@ -152,6 +152,10 @@ fidelity: ## run the demo fleet in real time and in the simulator and compare th
 	SPILLWAY_FIDELITY=1 $(GO) test -run '^TestFidelity$$' -count 1 -timeout 10m -v ./cmd/spillway
 	$(GO) test -run '^TestSimulatorChoosesLikeAgent$$' -count 1 -timeout 10m -v ./chaos/sim
 
+.PHONY: drills
+drills: build ## run every drill of the catalogue in the simulator and judge it; runs and reports are in bin/drill-runs; DRILLS="--seed 2"
+	./bin/spillway drill run --all --virtual --dir bin/drill-runs $(DRILLS)
+
 .PHONY: large
 large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
 	SPILLWAY_LARGE=1 $(GO) test -run '^TestLargeSpecMeetsItsTargets$$' -count 1 -timeout 10m -v ./global

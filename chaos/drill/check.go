@@ -90,14 +90,17 @@ func (p *fileParser) checkStep(s *Step) {
 		return
 	case s.At < l.WarmUp+minBefore:
 		p.text.report(s.at, "the fault begins in the warm-up or just after it", "begin at "+formatTime(l.WarmUp+minBefore)+" or later, so that there is a steady state to compare with")
-	case s.End() > l.Duration:
-		p.text.report(s.at, "the fault ends after the load, at "+formatTime(s.End()), "shorten it, or send requests for longer than "+formatTime(l.Duration))
+	case s.End() > l.Duration-minAfter:
+		p.text.report(s.at, "the fault ends too late, at "+formatTime(s.End()), "shorten it, or send requests for "+formatTime(s.End()+minAfter)+" or longer, so that the recovery is measured")
 	}
 	p.checkTarget(s)
 }
 
 // minBefore is the shortest steady state before the first fault.
 const minBefore = 5 * time.Second
+
+// minAfter is the shortest time of the load after the last fault.
+const minAfter = 5 * time.Second
 
 // checkTarget checks that the fleet has what a step is aimed at.
 func (p *fileParser) checkTarget(s *Step) {

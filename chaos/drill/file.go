@@ -27,6 +27,8 @@ type DrillFile struct {
 	Pages      []ExpectedPage
 	// Runbook is the path of what an operator would follow, from the root of the repository.
 	Runbook string
+	// Open is a known finding that makes the drill fail until it is closed; empty: none.
+	Open string
 	// LiveOnly is why the simulator cannot carry the drill; empty: it can.
 	LiveOnly string
 }

@@ -17,6 +17,9 @@ func FormatFile(f *DrillFile) []byte {
 	for _, h := range f.Hypothesis {
 		fmt.Fprintf(&b, "hypothesis %s\n", h)
 	}
+	if f.Open != "" {
+		fmt.Fprintf(&b, "open %s\n", f.Open)
+	}
 	if f.LiveOnly != "" {
 		fmt.Fprintf(&b, "live %s\n", f.LiveOnly)
 	}

@@ -110,7 +110,7 @@ func checkTenantIsolation(r *runFacts, c *invariantCount) {
 // compareSlice measures a figure before the first fault and between two times.
 func (r *runFacts) compareSlice(s Slice, metric string, from, to time.Duration) (before, between float64, ok bool) {
 	m, _ := findMetric(metric)
-	before, ok1 := m.measure(selectRequests(r.requests, s, r.file.Load.WarmUp, r.fault))
+	before, ok1 := m.measure(phaseRequests(r.file, r.requests, s, PhaseBefore))
 	between, ok2 := m.measure(selectRequests(r.requests, s, from, to))
 	return before, between, ok1 && ok2
 }

@@ -99,8 +99,7 @@ func Judge(f *DrillFile, l *EventLog) *Verdict {
 
 func (v *Verdict) addFigures(r *runFacts) {
 	for _, phase := range []RunPhase{PhaseBefore, PhaseDuring, PhaseAfter} {
-		from, to := phaseTimes(r.file, phase)
-		list := selectRequests(r.requests, Slice{}, from, to)
+		list := phaseRequests(r.file, r.requests, Slice{}, phase)
 		for _, m := range metricTable {
 			value, ok := m.measure(list)
 			v.Figures = append(v.Figures, PhaseFigure{phase, m.name, value, !ok})
@@ -122,14 +121,13 @@ func (v *Verdict) addConditions(r *runFacts) {
 	for i := range r.file.Conditions {
 		c := &r.file.Conditions[i]
 		m, _ := findMetric(c.Metric)
-		from, to := phaseTimes(r.file, c.Phase)
-		value, ok := m.measure(selectRequests(r.requests, c.Slice, from, to))
+		value, ok := m.measure(phaseRequests(r.file, r.requests, c.Slice, c.Phase))
 		check := Check{Text: c.String(), Measured: "no request to measure"}
 		if ok {
 			check.Measured, check.Holds = formatFigure(m, value), compareFigures(value, c.Op, c.Value)
 		}
 		if c.OfBefore && ok {
-			before, had := m.measure(selectRequests(r.requests, c.Slice, r.file.Load.WarmUp, r.fault))
+			before, had := m.measure(phaseRequests(r.file, r.requests, c.Slice, PhaseBefore))
 			check.Measured = "nothing to compare with before the fault"
 			if check.Holds = had && before > 0 && compareFigures(value/before, c.Op, c.Value); had && before > 0 {
 				check.Measured = fmt.Sprintf("%s, %.1f %% of %s", formatFigure(m, value), 100*value/before, formatFigure(m, before))

@@ -209,7 +209,7 @@ const (
 // goodputBack is when goodput is back for good between two times; false: it is not.
 func (b *ladderBuilder) goodputBack(from, to time.Duration) (time.Duration, bool) {
 	metric, _ := findMetric("goodput")
-	before, ok := metric.measure(selectRequests(b.requests, Slice{}, b.file.Load.WarmUp, b.fault))
+	before, ok := metric.measure(phaseRequests(b.file, b.requests, Slice{}, PhaseBefore))
 	if !ok {
 		return 0, false
 	}

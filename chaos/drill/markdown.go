@@ -19,6 +19,9 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "> %s\n", h)
 	}
 	fmt.Fprintf(&b, "\nRun: %s, seed %d, version %s%s. Log `%s`.\n\n", r.Way, r.Seed, r.Version, r.describeStart(), r.Chain)
+	if r.Open != "" {
+		fmt.Fprintf(&b, "Open finding: %s\n\n", r.Open)
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "- Note: %s.\n", n)
 	}

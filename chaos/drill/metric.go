@@ -126,3 +126,19 @@ func phaseTimes(f *DrillFile, p RunPhase) (from, to time.Duration) {
 	}
 	return min(f.LastClear()+RecoveryTime, f.Load.Duration), f.Load.Duration
 }
+
+// phaseRequests are the requests of a slice in a phase, by the time when they were due. Those that were running when the
+// first fault was injected belong to PhaseDuring: it may have harmed them.
+func phaseRequests(f *DrillFile, all []*requestRecord, s Slice, p RunPhase) (out []*requestRecord) {
+	from, to := phaseTimes(f, p)
+	fault := f.FirstFault()
+	for _, r := range selectRequests(all, s, f.Load.WarmUp, f.Load.Duration+1) {
+		running := r.due < fault && (r.ends == 0 || r.end >= fault)
+		switch {
+		case p == PhaseBefore && running:
+		case p == PhaseDuring && running, r.due >= from && r.due < to:
+			out = append(out, r)
+		}
+	}
+	return out
+}

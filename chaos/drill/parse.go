@@ -55,7 +55,7 @@ type fileParser struct {
 
 // statementNames are the words that begin a statement, in the order of a formatted file.
 var statementNames = []string{
-	"drill", "title", "hypothesis", "live", "fleet", "load", "slo", "at", "before", "during", "after", "control", "harmed", "rto", "stop", "page", "runbook",
+	"drill", "title", "hypothesis", "open", "live", "fleet", "load", "slo", "at", "before", "during", "after", "control", "harmed", "rto", "stop", "page", "runbook",
 }
 
 // repeatable are the statements that a file may have several times.
@@ -79,6 +79,8 @@ func (p *fileParser) parseStatement(r *lineReader) {
 		p.parseName(r)
 	case "title":
 		p.parseText(r, &f.Title)
+	case "open":
+		p.parseText(r, &f.Open)
 	case "live":
 		p.parseText(r, &f.LiveOnly)
 	case "runbook":

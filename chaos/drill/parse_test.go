@@ -95,6 +95,9 @@ func drawDrill(t *rapid.T) *DrillFile {
 		Budget: &HarmBudget{Share: anyPercent.Draw(t, "budget")},
 		Stops:  []StopRule{{"goodput", "<", anyPercent.Draw(t, "stop"), drawTime(minStopWindow, time.Minute).Draw(t, "stop for")}},
 	}
+	if rapid.Bool().Draw(t, "open") {
+		f.Open = text.Draw(t, "finding")
+	}
 	if rapid.Bool().Draw(t, "prefixes") {
 		f.Load.Prefixes, f.Load.PrefixTokens = rapid.IntRange(1, 50).Draw(t, "count"), rapid.IntRange(1, 99).Draw(t, "length")
 	}

@@ -12,8 +12,8 @@ import (
 
 // Size of a drawing, which is scaled to the page.
 const (
-	plotWidth  = 720.0
-	plotHeight = 190.0
+	plotWidth  = 500.0
+	plotHeight = 175.0
 	plotLeft   = 52.0
 	plotRight  = 12.0
 	plotTop    = 22.0
@@ -74,7 +74,7 @@ func (p *timePlot) drawFrame(b *strings.Builder) {
 		fmt.Fprintf(b, `<line class="g" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/>`, plotLeft, plotWidth-plotRight, p.yPos(y), p.yPos(y))
 		fmt.Fprintf(b, `<text x="%g" y="%.1f" text-anchor="end">%s</text>`, plotLeft-6, p.yPos(y)+4, formatNumber(math.Round(y*1e4)/1e4))
 	}
-	for _, x := range roundTicks(0, p.until, 8) {
+	for _, x := range roundTicks(0, p.until, 6) {
 		fmt.Fprintf(b, `<text x="%.1f" y="%g" text-anchor="middle">%s</text>`, p.xPos(x), plotHeight-plotBottom+16, formatNumber(x))
 	}
 	fmt.Fprintf(b, `<text x="2" y="13">%s</text>`, html.EscapeString(p.unit))
@@ -99,7 +99,7 @@ func roundTicks(from, to float64, n int) (out []float64) {
 		}
 	}
 	for i := math.Ceil(from/step - 1e-9); i*step <= to*(1+1e-9); i++ {
-		out = append(out, i*step)
+		out = append(out, i*step+0) // avoids negative zero
 	}
 	return out
 }

@@ -29,6 +29,8 @@ type Report struct {
 	// Duration is how long requests were sent, in seconds.
 	Duration float64 `json:"duration_s"`
 	Runbook  string  `json:"runbook,omitempty"`
+	// Open is the known finding of the file.
+	Open string `json:"open,omitempty"`
 
 	series *runSeries // for the page
 }
@@ -63,7 +65,7 @@ func NewReport(l *EventLog, chain string, predicted *EventLog) (*Report, error) 
 	}
 	r := &Report{
 		Name: f.Name, Title: f.Title, Hypothesis: f.Hypothesis, Way: l.Header.Way, Seed: l.Header.Seed, Version: l.Header.Version, Started: l.Header.Started, Chain: chain,
-		Previous: l.Header.Previous, Notes: l.Header.Notes, File: l.Header.Drill, Verdict: Judge(f, l), Duration: f.Load.Duration.Seconds(), Runbook: f.Runbook, series: newRunSeries(f, l),
+		Previous: l.Header.Previous, Notes: l.Header.Notes, File: l.Header.Drill, Verdict: Judge(f, l), Duration: f.Load.Duration.Seconds(), Runbook: f.Runbook, Open: f.Open, series: newRunSeries(f, l),
 	}
 	for i := range f.Steps {
 		r.Steps = append(r.Steps, stepSpan(f, l, i))

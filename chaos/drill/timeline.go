@@ -16,7 +16,7 @@ type timelineRow struct {
 
 // drawTimeline draws faults, leader, nodes that were down, and the recovery ladder over the time of the run.
 func (r *Report) drawTimeline() template.HTML {
-	const left, rowHeight, right = 150.0, 22.0, 12.0
+	const left, rowHeight, right, plotWidth = 150.0, 22.0, 12.0, 860.0
 	s := r.series
 	var rows []timelineRow
 	for i, step := range r.Steps {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/spillway-lb/spillway/chaos/drill"
+	"github.com/spillway-lb/spillway/internal/testkit"
 )
 
 // runVirtual runs a drill of the catalogue.
@@ -61,5 +62,50 @@ func TestSameSeedGivesTheSameLog(t *testing.T) {
 	}
 	for _, in := range v.Invariants {
 		t.Logf("%+v", in)
+	}
+}
+
+// TestCatalogueHolds: every drill that the simulator can carry passes, except for one with an open finding, which fails for that reason;
+// the others state why they run live only.
+func TestCatalogueHolds(t *testing.T) {
+	all, err := drill.LoadCatalogue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, f := range all {
+		if why := Unsupported(f); why != "" {
+			if f.LiveOnly == "" {
+				t.Errorf("%s cannot run in the simulator and does not state that: %s", f.Name, why)
+			}
+			continue
+		}
+		ran++
+		t.Run(f.Name, func(t *testing.T) {
+			t.Parallel()
+			if testkit.RaceDetector && f.Name != "region-loss" {
+				t.Skip("not under the race detector")
+			}
+			l, err := Run(t.Context(), f, Config{Seed: 1, Version: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := drill.Judge(f, l)
+			if f.Open == "" && v.Outcome != drill.Passed || f.Open != "" && v.Outcome != drill.FailedHypothesis {
+				t.Errorf("%s: %s (open finding: %q)", v.Outcome, v.Why, f.Open)
+			}
+			held := 0
+			for _, in := range v.Invariants {
+				if in.Status == drill.InvariantHeld {
+					held++
+				}
+			}
+			if held < 11 {
+				t.Errorf("%d invariants were compared, want at least 11", held)
+			}
+		})
+	}
+	if ran < 30 {
+		t.Errorf("%d drills run in the simulator, want at least 30", ran)
 	}
 }
