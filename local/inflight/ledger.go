@@ -33,6 +33,7 @@ type Ledger struct {
 	lastClock      int64
 	clockSkew      int64
 	freeBlockLists [][]uint64 // block slices of finished entries, for reuse
+	changes        changeLog
 }
 
 // NewLedger returns an empty ledger.
@@ -44,6 +45,7 @@ func (l *Ledger) AddWorker() (id int32, ok bool) {
 	for i := range l.totals {
 		if l.totals[i].running < 0 {
 			l.totals[i] = WorkerTotals{}
+			l.changes.record(int32(i))
 			l.slots[i] = workerSlot{generation: l.generation, ring: l.slots[i].ring}
 			return int32(i), true
 		}
@@ -53,6 +55,7 @@ func (l *Ledger) AddWorker() (id int32, ok bool) {
 	}
 	l.totals = append(l.totals, WorkerTotals{})
 	l.slots = append(l.slots, workerSlot{generation: l.generation})
+	l.changes.record(int32(len(l.slots) - 1))
 	return int32(len(l.slots) - 1), true
 }
 
@@ -60,6 +63,7 @@ func (l *Ledger) AddWorker() (id int32, ok bool) {
 func (l *Ledger) DropWorker(id int32) {
 	if a := l.TotalsOf(id); a != nil {
 		a.running = -1
+		l.changes.record(id)
 	}
 }
 
@@ -102,6 +106,7 @@ func (l *Ledger) DispatchPrompt(worker int32, prefill, kv, kvTotal int64, p Prom
 	e := LedgerEntry{worker: worker, generation: s.generation, prefillTokens: max(0, min(prefill, perfmodel.MaxRequestTokens)), kvTokens: max(0, min(kv, 2*perfmodel.MaxRequestTokens)), state: entryPrefill}
 	e.isLong = kvTotal > 0 && IsLong(e.kvTokens, kvTotal)
 	e.ringPos = s.pushPrefill(a, e.prefillTokens, l.ClockAt(now))
+	l.changes.record(worker)
 	a.running++
 	a.backlog += e.prefillTokens
 	a.reservedKV += e.kvTokens
@@ -149,6 +154,7 @@ func (l *Ledger) RecordFirstByte(e *LedgerEntry, now time.Time) {
 	if a == nil || e.state != entryPrefill {
 		return
 	}
+	l.changes.record(e.worker)
 	e.state = entryDecode
 	a.backlog -= e.prefillTokens
 	s := &l.slots[e.worker]
@@ -167,6 +173,7 @@ func (l *Ledger) FinishRequest(e *LedgerEntry, now time.Time) {
 		return
 	}
 	l.RecordFirstByte(e, now)
+	l.changes.record(e.worker)
 	e.state = entryDone
 	a.running--
 	a.reservedKV -= e.kvTokens
@@ -233,6 +240,7 @@ func (l *Ledger) ObserveScrape(id int32, o ScrapedLoad) {
 	if a == nil {
 		return
 	}
+	before := *a
 	s := &l.slots[id]
 	seqs := clampSeqs(o.Running) + clampSeqs(o.Waiting) - int64(s.peakRunning)
 	seqs = max(0, seqs)
@@ -247,6 +255,9 @@ func (l *Ledger) ObserveScrape(id int32, o ScrapedLoad) {
 	a.foreignKV = max(0, min(kv, s.lastForeignKV))
 	s.lastForeignSeqs, s.lastForeignWaiting, s.lastForeignKV = seqs, waiting, kv
 	s.peakRunning, s.peakKV, s.sentSinceScrape = a.running, a.reservedKV-s.sharedPrefixes.sharedTokens, 0
+	if *a != before {
+		l.changes.record(id)
+	}
 }
 
 func clampSeqs(n int64) int64 { return max(0, min(n, perfmodel.MaxScrapedSeqs)) }

@@ -27,6 +27,10 @@ const (
 	// maxFreeBlockLists bounds the slices of finished entries that are kept for reuse: 1.3 KB each at most.
 	maxFreeBlockLists = 1024
 
+	// changeLogLength is how many changes of workers' loads the ledger remembers for readers that keep summaries of them:
+	// those of some hundred requests. A reader that is further behind recomputes all of its workers, 1 us for each 50.
+	changeLogLength = 1024
+
 	// maxClockBackstep is how far time may appear to go back, in nanoseconds, because callers read the clock before
 	// they waited for their turn. More is a wall clock that was set back.
 	maxClockBackstep = int64(time.Second)

@@ -37,6 +37,11 @@ func (a *WorkerTotals) BacklogAt(clock int64, rate float64) float64 {
 	return float64(a.backlog+a.foreignBacklog) - a.headProgress(clock, rate)
 }
 
+// LeastBacklog returns the least value that BacklogAt takes at any time, in tokens, until the totals change.
+func (a *WorkerTotals) LeastBacklog() float64 {
+	return float64(a.backlog+a.foreignBacklog) - maxHeadCredit*float64(a.headTokens)
+}
+
 func (a *WorkerTotals) ownBacklogAt(clock int64, rate float64) float64 {
 	return float64(a.backlog) - a.headProgress(clock, rate)
 }

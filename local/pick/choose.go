@@ -36,6 +36,9 @@ type placement struct {
 	peeking         bool           // turns do not advance
 	poolsMatter     bool           // pools matter to this query
 	unpooledAllowed bool           // workers in no pool may be chosen
+	searching       bool           // only workers that may be the best are screened: see searchWorkers
+	noneReason      string         // the most favourable reason why a screened worker is not a candidate
+	anyPooledRoom   bool           // the request's pools allow some worker
 	pruner          pruner         // what is known of the best cost while workers are screened
 	candidates      []int32        // as indices into Workers
 	invalidParams   []int32        // workers with room but invalid learned parameters

@@ -11,7 +11,8 @@ import (
 
 // The cost of policy predictive is a sum of terms in seconds. loadTerms computes those that follow from a worker's rates
 // and load; predictTerms adds the two rare ones. Everything else derives from them: predictCost is their sum, the
-// pruner's bound is the sum of loadTerms without lateness, and an explanation shows them one by one.
+// pruner's bound is the sum of loadTerms without lateness, a group's bound that of the most favourable inputs of its
+// members, and an explanation shows them one by one.
 
 // loadTerms are the terms of a worker's cost that follow from its rates and its load, in seconds.
 type loadTerms struct {
@@ -38,28 +39,38 @@ func (t *costTerms) ttftSeconds() float64 { return t.wait + t.prefill + t.kvWait
 // loadTerms returns the terms by rates and load, with lateTokens added to the backlog, and their sum. Once the sum without
 // interference exceeds enough, interference stays zero: a bound that is over the limit needs no more. Nearly all of a
 // choice's time is spent here, which is why the sum is returned and not computed again.
-//
-// Each of the worker's sequences stalls while the request's prompt is prefilled (and during the backlog before it, on
-// any worker). Each of their steps is lengthened by the request's context while it decodes, and each of its own steps by
-// theirs.
 func (p *placement) loadTerms(b *costInputs, lateTokens, enough float64) (t loadTerms, sum float64) {
 	a := p.Ledger.TotalsOf(b.id)
 	if a == nil {
 		return t, 0 // checkRoom finds that the worker has no slot in the ledger
 	}
-	cached := float64(p.match.tokensOn(b.id)) * b.hitRate
-	own := perfmodel.AttentionWork(p.promptTokens-cached, cached, b.attentionSlope) * b.secondsPerToken
-	t.wait = (a.BacklogAt(p.ledgerClock, b.prefillRate) + lateTokens) * b.secondsPerToken
-	t.prefill = b.prefillBase + own
-	t.later = perfmodel.QueueingExternality(own, t.wait, float64(b.queueingFactor))
-	if sum = t.wait + t.prefill + t.later; sum > enough {
+	wait := (a.BacklogAt(p.ledgerClock, b.prefillRate) + lateTokens) * b.secondsPerToken
+	t, own, sum := p.prefillTerms(b, float64(p.match.tokensOn(b.id))*b.hitRate, wait)
+	if sum > enough {
 		return t, sum
 	}
-	seqs, held := float64(a.Sequences()), float64(a.HeldKV())/kilo
-	stall := seqs * (stallWeight*own + backlogWeight*t.wait)
-	steps := seqs*(b.seqSlope+b.contextSlope*p.meanContext) + b.seqSlope*seqs + b.contextSlope*held
-	t.interference = stall + stallWeight*p.outputTokens*steps
+	t.interference = p.interferenceSeconds(b, own, wait, float64(a.Sequences()), float64(a.HeldKV())/kilo)
 	return t, sum + t.interference
+}
+
+// prefillTerms returns the terms of a prompt of which cached tokens are cached and before which a backlog takes wait
+// seconds, their sum, and the seconds of the request's own prefill.
+func (r *request) prefillTerms(b *costInputs, cached, wait float64) (t loadTerms, own, sum float64) {
+	own = perfmodel.AttentionWork(r.promptTokens-cached, cached, b.attentionSlope) * b.secondsPerToken
+	t.wait = wait
+	t.prefill = b.prefillBase + own
+	t.later = perfmodel.QueueingExternality(own, wait, float64(b.queueingFactor))
+	return t, own, t.wait + t.prefill + t.later
+}
+
+// interferenceSeconds returns the delay that the request and seqs sequences with held thousands of tokens of KV cache cause
+// each other. Each of the sequences stalls while the request's prompt is prefilled (and during the backlog before it, on
+// any worker). Each of their steps is lengthened by the request's context while it decodes, and each of its own steps by
+// theirs.
+func (r *request) interferenceSeconds(b *costInputs, own, wait, seqs, held float64) float64 {
+	stall := seqs * (stallWeight*own + backlogWeight*wait)
+	steps := seqs*(b.seqSlope+b.contextSlope*r.meanContext) + b.seqSlope*seqs + b.contextSlope*held
+	return stall + stallWeight*r.outputTokens*steps
 }
 
 // predictTerms returns the terms of a candidate's cost.
@@ -124,6 +135,9 @@ func choosePredictive(p *placement) int32 {
 		for _, at := range p.candidates {
 			p.costs[at] = p.predictCost(at)
 		}
+	}
+	if len(p.Workers) >= searchedFrom {
+		return p.drawNearTie()
 	}
 	return pickCheapest(p, nearTieSlack)
 }

@@ -43,7 +43,12 @@ func (m *prefixMatch) tokensOn(id int32) int32 {
 	if m.index == nil {
 		return 0
 	}
-	return m.tokens[min(m.index.MatchedBlocks(id), blockhash.MaxBlocks)]
+	return m.tokensInDepth(m.index.MatchedBlocks(id))
+}
+
+// tokensInDepth returns how many tokens of the prompt a worker has cached that matched so many of its blocks.
+func (m *prefixMatch) tokensInDepth(blocks int) int32 {
+	return m.tokens[min(blocks, blockhash.MaxBlocks)]
 }
 
 // holdsLongest reports whether a worker holds the longest known prefix of the prompt.

@@ -9,6 +9,7 @@ import (
 func (p *placement) screenPools(rec *explain.Explanation) string {
 	p.unpooledAllowed = p.query.Pools == 0
 	p.poolsMatter = p.anyPooled || !p.unpooledAllowed
+	p.searching = p.pruner.enabled && p.groups != nil
 	if p.query.Overflow && !p.unpooledAllowed {
 		p.screenWorkers(nil)
 		p.unpooledAllowed = len(p.candidates) == 0
@@ -30,52 +31,71 @@ func (p *placement) poolIneligibility(at int) ineligibility {
 // screenWorkers fills p.candidates with the workers that have room. When there is none, it returns the most favourable
 // reason found. Workers with invalid learned parameters are candidates only when no other worker is.
 func (p *placement) screenWorkers(rec *explain.Explanation) string {
+	if p.searching {
+		return p.searchWorkers()
+	}
+	p.resetScreening()
+	for i := range p.roomInputs {
+		p.screenWorker(i, rec)
+	}
+	return p.finishScreening(rec)
+}
+
+func (p *placement) resetScreening() {
 	p.candidates, p.invalidParams, p.drainHeldBack = p.candidates[:0], p.invalidParams[:0], p.drainHeldBack[:0]
 	p.pruner.forgetBest()
-	reason, pooled := ReasonNoWorker, len(p.roomInputs) == 0
-	inputs, pruning := p.costInputs[:len(p.roomInputs)], p.pruner.enabled
-	for i := range p.roomInputs {
-		if pruning {
-			if _, bound := p.loadTerms(&inputs[i], 0, p.pruner.limit); bound > p.pruner.limit {
-				continue
-			}
-		}
-		drop := eligible
-		if p.poolsMatter {
-			drop = p.poolIneligibility(i)
-		}
-		if drop == eligible {
-			drop = p.checkRoom(i)
-			pooled = true
-		}
-		if drop == eligible && p.roomInputs[i].draining && !p.drains.mayTake(i) {
-			p.drainHeldBack, drop = append(p.drainHeldBack, int32(i)), ineligibleDraining
-		}
-		if drop == eligible {
-			if p.roomInputs[i].invalid {
-				p.invalidParams = append(p.invalidParams, int32(i))
-			} else {
-				p.candidates = append(p.candidates, int32(i))
-				if pruning {
-					p.costs[i] = p.predictCost(int32(i))
-					p.pruner.lowerLimit(p.costs[i])
-				}
-			}
-			continue
-		}
-		if rec.IsRecording() {
-			rec.AddCandidate(p.Workers[i].Name).MarkIneligible(p.ineligibilityText(i, drop))
-		}
-		switch drop {
-		case ineligibleSlots, ineligibleKV, ineligibleLongShare, ineligibleBacklog, ineligibleTrial:
-			reason = ReasonBusy
-		case ineligibleTooLong:
-			if reason == ReasonNoWorker {
-				reason = ReasonTooLong
-			}
+	p.noneReason, p.anyPooledRoom = ReasonNoWorker, len(p.roomInputs) == 0
+}
+
+// screenWorker adds a worker to p.candidates if it has room and may be near the best, and otherwise notes why not.
+func (p *placement) screenWorker(i int, rec *explain.Explanation) {
+	pruning := p.pruner.enabled
+	if pruning {
+		if _, bound := p.loadTerms(&p.costInputs[i], 0, p.pruner.limit); bound > p.pruner.limit {
+			return
 		}
 	}
-	if !pooled {
+	drop := eligible
+	if p.poolsMatter {
+		drop = p.poolIneligibility(i)
+	}
+	if drop == eligible {
+		drop = p.checkRoom(i)
+		p.anyPooledRoom = true
+	}
+	room := &p.roomInputs[i]
+	if drop == eligible && room.draining && !p.drains.mayTake(i) {
+		p.drainHeldBack, drop = append(p.drainHeldBack, int32(i)), ineligibleDraining
+	}
+	switch drop {
+	case eligible:
+		if room.invalid {
+			p.invalidParams = append(p.invalidParams, int32(i))
+			return
+		}
+		p.candidates = append(p.candidates, int32(i))
+		if pruning {
+			p.costs[i] = p.predictCost(int32(i))
+			p.pruner.lowerLimit(p.costs[i])
+		}
+		return
+	case ineligibleSlots, ineligibleKV, ineligibleLongShare, ineligibleBacklog, ineligibleTrial:
+		p.noneReason = ReasonBusy
+	case ineligibleTooLong:
+		if p.noneReason == ReasonNoWorker {
+			p.noneReason = ReasonTooLong
+		}
+	}
+	if rec.IsRecording() {
+		rec.AddCandidate(p.Workers[i].Name).MarkIneligible(p.ineligibilityText(i, drop))
+	}
+}
+
+// finishScreening returns the reason of a choice without a worker, after it has resorted to workers that are candidates
+// only where no other is.
+func (p *placement) finishScreening(rec *explain.Explanation) string {
+	reason := p.noneReason
+	if !p.anyPooledRoom {
 		reason = ReasonNoPool
 	}
 	if len(p.candidates) == 0 {

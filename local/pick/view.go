@@ -41,7 +41,8 @@ type WorkerView struct {
 
 	turns     turnState
 	drains    drainQuotas
-	placement placement // the choice under way, or the last one
+	groups    *workerGroups // of a large view; nil otherwise
+	placement placement     // the choice under way, or the last one
 }
 
 // roomInputs is the part of a WorkerSnapshot that decides whether it has room, with what can be precomputed. Every
@@ -95,18 +96,24 @@ func NewWorkerView(workers []WorkerSnapshot, ledger *inflight.Ledger, index *pre
 	for i := range workers {
 		workers[i].nameHash = hashName(workers[i].Name)
 	}
+	if n >= searchedFrom {
+		v.groups = newWorkerGroups(v)
+	}
 	return v
 }
 
 // SetWorker replaces the snapshot of one worker.
 func (v *WorkerView) SetWorker(at int, w WorkerSnapshot) {
-	old := v.Workers[at].shareIfUp()
+	old, pools := v.Workers[at].shareIfUp(), v.Workers[at].Pools
 	if w.Name == v.Workers[at].Name {
 		w.nameHash = v.Workers[at].nameHash
 	} else {
 		w.nameHash = hashName(w.Name)
 	}
 	v.Workers[at] = w
+	if v.groups != nil && w.Pools != pools {
+		v.groups.noteEdit(at)
+	}
 	if s := w.shareIfUp(); s > v.maxShare || s < old && old >= v.maxShare {
 		v.dirty = true
 	}
@@ -157,11 +164,14 @@ func (v *WorkerView) computeInputs(at int) {
 			g.slots = max(1, int32(math.Ceil(float64(g.slots)*stays)))
 		}
 	}
-	v.roomInputs[at] = g
-	v.costInputs[at] = costInputs{
+	c := costInputs{
 		prefillRate: r.PrefillRate, secondsPerToken: 1 / (r.PrefillRate * power), prefillBase: r.PrefillBase, hitRate: r.EffectiveHitRate(),
 		seqSlope: r.StepSlope, contextSlope: r.StepContext, attentionSlope: max(r.AttentionSlope, 0) / kilo, queueingFactor: float32(max(w.QueueingFactor, 0)), id: w.ID,
 	}
+	if v.groups != nil && (g != v.roomInputs[at] || c != v.costInputs[at]) {
+		v.groups.noteEdit(at)
+	}
+	v.roomInputs[at], v.costInputs[at] = g, c
 	v.weights[at] = power
 	v.hasAdapters = v.hasAdapters || w.Adapter != AdapterNone
 	v.anyPooled = v.anyPooled || w.Pools != 0

@@ -37,6 +37,7 @@ type Index struct {
 	mirrors            []*kvmirror.Mirror // of workers in exact mode; nil for others
 	matchedCounts      []uint16           // scratch: matched blocks by worker
 	matchingWorkers    []uint64           // scratch: workers still matching
+	holdersByDepth     []int32            // scratch: workers that matched any block, by number of blocks
 	longestMatch       int                // scratch: most blocks matched by any worker
 	soleHolder         bool               // exactly one worker matched that many
 }
@@ -167,6 +168,7 @@ func (x *Index) MatchedBytes(worker int32, blocks []uint64) int64 {
 // worker holds the first block.
 func (x *Index) MatchBlocks(blocks []uint64) bool {
 	clear(x.matchedCounts)
+	x.holdersByDepth = x.holdersByDepth[:0]
 	live := x.matchingWorkers
 	clear(live)
 	x.longestMatch, x.soleHolder = 0, false
@@ -204,7 +206,9 @@ func (x *Index) MatchBlocks(blocks []uint64) bool {
 
 func (x *Index) markMatched(word int, m uint64, n int) {
 	for m != 0 {
-		x.matchedCounts[word<<6+bits.TrailingZeros64(m)] = uint16(n)
+		worker := word<<6 + bits.TrailingZeros64(m)
+		x.matchedCounts[worker] = uint16(n)
+		x.holdersByDepth = append(x.holdersByDepth, int32(worker))
 		m &= m - 1
 	}
 }
@@ -231,6 +235,7 @@ func (x *Index) growWorkers(worker int32) {
 		words = max(need, 2*words)
 	}
 	x.matchedCounts = make([]uint16, words*64)
+	x.holdersByDepth = make([]int32, 0, words*64)
 	x.maxBlocksPerWorker = max(1, x.maxBytes/(len(x.lists)*indexBlockBytes(words)))
 	if words != x.setWords {
 		x.rebuildSets(words)
@@ -290,6 +295,10 @@ func (x *Index) removeHolder(h uint64, worker int32) {
 
 // LongestMatchedBlocks returns the most blocks that any worker matched in the last MatchBlocks.
 func (x *Index) LongestMatchedBlocks() int { return x.longestMatch }
+
+// HoldersByDepth returns the workers that matched at least one block in the last MatchBlocks, in ascending order of
+// matched blocks. The slice is valid until the next MatchBlocks.
+func (x *Index) HoldersByDepth() []int32 { return x.holdersByDepth }
 
 // HasSoleHolder reports whether exactly one worker matched that many.
 func (x *Index) HasSoleHolder() bool { return x.soleHolder }
