@@ -25,4 +25,3 @@ func (l *Ledger) AppendChanges(dst []int32, seen uint64) (ids []int32, count uin
 	}
 	return dst, c.count, true
 }
-
