@@ -54,9 +54,11 @@ func (o *workerWatcher) logNotReady(w *zoneWorker, now time.Time) {
 	if !ok {
 		return
 	}
+	var same int
+	o.scheduler.update(func(s *sched.Scheduler) { same = s.Health.CountSameCause(t.Cause) })
 	cause := strings.Replace(t.Cause, " /", " "+strings.TrimRight(t.URL, "/")+"/", 1)
 	o.log.Warn("worker is not ready", telemetry.KeyWorker, w.declared.Name, "cause", cause, "attempts", t.Attempts,
-		"since", t.Since.UTC().Format(time.RFC3339), "workers_with_this_cause", t.SameCause, telemetry.KeySuppressed, left)
+		"since", t.Since.UTC().Format(time.RFC3339), "workers_with_this_cause", same, telemetry.KeySuppressed, left)
 }
 
 const (

@@ -86,7 +86,8 @@ func (o *workerWatcher) addWorker(d discover.Worker) *zoneWorker {
 	return w
 }
 
-// watchWorker scrapes one worker until ctx ends: at once, then each interval with a tenth of jitter, or when triggered.
+// watchWorker scrapes one worker until ctx ends: at once, then each interval with a tenth of jitter (see ProbeInterval), or
+// when triggered.
 func (o *workerWatcher) watchWorker(ctx context.Context, w *zoneWorker) {
 	var asked time.Time
 	jitter := o.cfg.newScrapeJitter(w.declared.Name)
@@ -105,7 +106,9 @@ func (o *workerWatcher) watchWorker(ctx context.Context, w *zoneWorker) {
 		if restarted {
 			asked = time.Time{}
 		}
-		wait := time.Duration(float64(o.cfg.ScrapeInterval) * jitter.NextFactor())
+		var factor float64
+		o.scheduler.update(func(s *sched.Scheduler) { factor = s.Health.ProbeInterval(w.Worker, time.Now()) })
+		wait := time.Duration(float64(o.cfg.ScrapeInterval) * factor * jitter.NextFactor())
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -144,18 +147,15 @@ func isUnauthorized(err error) bool {
 
 // scrapeWorker probes a worker once and records the result.
 func (o *workerWatcher) scrapeWorker(ctx context.Context, w *zoneWorker) (restarted bool) {
-	probe, cancel := context.WithTimeout(ctx, scrapeTimeout)
-	defer cancel()
 	var last engine.Reading
 	var version uint64
-	o.scheduler.update(func(*sched.Scheduler) { last, version = w.ScrapeState() })
+	var pages sched.ProbePages
+	o.scheduler.update(func(s *sched.Scheduler) {
+		last, version = w.ScrapeState()
+		pages = s.Health.NextProbe(w.Worker, time.Now())
+	})
 	began := time.Now()
-	err := w.engine.CheckHealth(probe)
-	next := last
-	var metricsErr error
-	if err == nil {
-		next, metricsErr = w.engine.ReadMetrics(probe, last)
-	}
+	next, err, metricsErr := readPages(ctx, w.engine, pages, last)
 	if ctx.Err() != nil {
 		return false
 	}
@@ -166,12 +166,13 @@ func (o *workerWatcher) scrapeWorker(ctx context.Context, w *zoneWorker) (restar
 	}
 	w.pauseExcused = false
 	if metricsErr != nil {
-		// The worker passed its health check: its last known load stays and ages.
-		next.ReadAt = time.Now()
 		w.failedScrapes.Add(1)
 	}
 	var before, after, reason string
 	o.scheduler.update(func(s *sched.Scheduler) {
+		if pages != sched.HealthOnly {
+			s.Health.RecordMetricsPage(w.Worker, metricsErr != nil)
+		}
 		before, after = s.RecordScrape(w.Worker, next, version, describeFailure(err, w.engineAccess()), time.Now())
 		reason = w.DownReason()
 	})
@@ -185,4 +186,34 @@ func (o *workerWatcher) scrapeWorker(ctx context.Context, w *zoneWorker) (restar
 	}
 	o.logNotReady(w, time.Now())
 	return err == nil && last.IsRestart(&next)
+}
+
+// metricsFirstTimeout bounds the call of a metrics page before the health page is read instead, which has the rest of
+// scrapeTimeout.
+const metricsFirstTimeout = 3 * scrapeTimeout / 4
+
+// readPages reads a worker's pages within scrapeTimeout. err is why the worker counts as failed, metricsErr why its load could
+// not be read. A worker whose load was not read keeps its last one, which ages.
+func readPages(ctx context.Context, e engine.Engine, pages sched.ProbePages, last engine.Reading) (next engine.Reading, err, metricsErr error) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	next = last
+	switch pages {
+	case sched.MetricsFirst:
+		probe, cancel := context.WithTimeout(ctx, metricsFirstTimeout)
+		defer cancel()
+		if next, metricsErr = e.ReadMetrics(probe, last); metricsErr != nil {
+			err = e.CheckHealth(ctx)
+		}
+	case sched.HealthOnly:
+		err = e.CheckHealth(ctx)
+	default:
+		if err = e.CheckHealth(ctx); err == nil {
+			next, metricsErr = e.ReadMetrics(ctx, last)
+		}
+	}
+	if err == nil && (metricsErr != nil || pages == sched.HealthOnly) {
+		next.ReadAt = time.Now()
+	}
+	return next, err, metricsErr
 }

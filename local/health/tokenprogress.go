@@ -44,6 +44,11 @@ func (b *Breaker) RecordOutput(now time.Time) {
 	b.progress.lastOutput, b.progress.hasEmitted = now, true
 }
 
+// HasEmittedWithin reports whether the worker has emitted output in the time before now.
+func (b *Breaker) HasEmittedWithin(age time.Duration, now time.Time) bool {
+	return b.progress.hasEmitted && now.Sub(b.progress.lastOutput) <= age
+}
+
 // IsStalled reports whether the worker has held requests and emitted nothing for longer than Stall plus expected, the
 // predicted time to its next byte. After a failed probe a quarter of Stall suffices.
 func (b *Breaker) IsStalled(expected time.Duration, now time.Time) bool {

@@ -45,17 +45,17 @@ func (p *placement) loadTerms(b *costInputs, lateTokens, enough float64) (t load
 		return t, 0 // checkRoom finds that the worker has no slot in the ledger
 	}
 	wait := (a.BacklogAt(p.ledgerClock, b.prefillRate) + lateTokens) * b.secondsPerToken
-	t, own, sum := p.prefillTerms(b, float64(p.match.tokensOn(b.id))*b.hitRate, wait)
+	t, own, sum := prefillTerms(&p.request, b, float64(p.match.tokensOn(b.id))*b.hitRate, wait)
 	if sum > enough {
 		return t, sum
 	}
-	t.interference = p.interferenceSeconds(b, own, wait, float64(a.Sequences()), float64(a.HeldKV())/kilo)
+	t.interference = interferenceSeconds(&p.request, b, own, wait, float64(a.Sequences()), float64(a.HeldKV())/kilo)
 	return t, sum + t.interference
 }
 
 // prefillTerms returns the terms of a prompt of which cached tokens are cached and before which a backlog takes wait
 // seconds, their sum, and the seconds of the request's own prefill.
-func (r *request) prefillTerms(b *costInputs, cached, wait float64) (t loadTerms, own, sum float64) {
+func prefillTerms(r *request, b *costInputs, cached, wait float64) (t loadTerms, own, sum float64) {
 	own = perfmodel.AttentionWork(r.promptTokens-cached, cached, b.attentionSlope) * b.secondsPerToken
 	t.wait = wait
 	t.prefill = b.prefillBase + own
@@ -67,7 +67,7 @@ func (r *request) prefillTerms(b *costInputs, cached, wait float64) (t loadTerms
 // each other. Each of the sequences stalls while the request's prompt is prefilled (and during the backlog before it, on
 // any worker). Each of their steps is lengthened by the request's context while it decodes, and each of its own steps by
 // theirs.
-func (r *request) interferenceSeconds(b *costInputs, own, wait, seqs, held float64) float64 {
+func interferenceSeconds(r *request, b *costInputs, own, wait, seqs, held float64) float64 {
 	stall := seqs * (stallWeight*own + backlogWeight*wait)
 	steps := seqs*(b.seqSlope+b.contextSlope*r.meanContext) + b.seqSlope*seqs + b.contextSlope*held
 	return stall + stallWeight*r.outputTokens*steps
@@ -137,7 +137,7 @@ func choosePredictive(p *placement) int32 {
 		}
 	}
 	if len(p.Workers) >= searchedFrom {
-		return p.drawNearTie()
+		return drawNearTie(p)
 	}
 	return pickCheapest(p, nearTieSlack)
 }

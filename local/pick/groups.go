@@ -2,14 +2,13 @@ package pick
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
 // workerGroups divides the workers of a large view into groups of similar speed and keeps, for each group, inputs of the
 // cost that are at least as good as those of every member. The cost formula, evaluated on them, is a lower bound of the
 // cost of each: see placement.lowerBound. What changes with a request is one member of one group, so keeping the bounds
-// costs the same for any number of workers. The members' own inputs are kept beside each other in the order of the groups:
+// costs the same for any number of workers. The members' own inputs are kept next to each other in the order of the groups:
 // reading what a bound needs from the view and the ledger takes longer than computing it.
 type workerGroups struct {
 	order        []int32      // indices into WorkerView.Workers; groupSize consecutive ones are a group
@@ -30,42 +29,6 @@ type workerGroups struct {
 	visited  []bool    // groups of which every member was examined
 	examined []uint32  // by index: the choice that examined the worker last
 	choice   uint32
-}
-
-// boundInput is the inputs of a lower bound of the cost: the most favourable ones of all members of a group that may be
-// chosen, or those of one member.
-type boundInput struct {
-	costInputs
-	usable   bool    // some member is up and has valid parameters
-	unpooled bool    // some member is in no pool
-	pools    uint64  // pools of all members
-	seqs     float64 // sequences
-	held     float64 // KV cache held, in thousands of tokens
-	// The least wait is waitThen at time clock. It falls by at most drain seconds a second, and never below waitFloor.
-	waitThen, waitFloor, drain float64
-	clock                      int64
-}
-
-// dirtyList is a set of small numbers that can be listed.
-type dirtyList struct {
-	has  []bool
-	list []int32
-}
-
-func newDirtyList(n int) dirtyList { return dirtyList{make([]bool, n), make([]int32, 0, n)} }
-
-func (d *dirtyList) add(i int32) {
-	if !d.has[i] {
-		d.has[i] = true
-		d.list = append(d.list, i)
-	}
-}
-
-func (d *dirtyList) clear() {
-	for _, i := range d.list {
-		d.has[i] = false
-	}
-	d.list = d.list[:0]
 }
 
 func newWorkerGroups(v *WorkerView) *workerGroups {
@@ -153,25 +116,6 @@ func (s *workerGroups) formGroups(v *WorkerView) {
 	s.markAll()
 }
 
-// newBoundInput returns one worker's inputs. A worker that is down or has invalid parameters is not usable: it is a candidate
-// only where no other worker is, and then every worker is examined.
-func newBoundInput(v *WorkerView, at int32, clock int64) boundInput {
-	room, b := &v.roomInputs[at], &v.costInputs[at]
-	a := v.Ledger.TotalsOf(b.id)
-	if room.down || room.invalid || a == nil {
-		return boundInput{}
-	}
-	pools := v.Workers[at].Pools
-	m := boundInput{
-		costInputs: *b, usable: true, unpooled: pools == 0, pools: pools, seqs: float64(a.Sequences()), held: float64(a.HeldKV()) / kilo,
-		waitThen: a.BacklogAt(clock, b.prefillRate) * b.secondsPerToken, waitFloor: a.LeastBacklog() * b.secondsPerToken, clock: clock,
-	}
-	if m.waitThen > m.waitFloor {
-		m.drain = b.prefillRate * b.secondsPerToken
-	}
-	return m
-}
-
 // mergeGroup computes the inputs of a group from those of its members.
 func (s *workerGroups) mergeGroup(group int, clock int64) {
 	g := &s.groups[group]
@@ -196,23 +140,4 @@ func (s *workerGroups) mergeGroup(group int, clock int64) {
 		g.waitThen, g.waitFloor, g.drain = min(g.waitThen, wait), min(g.waitFloor, m.waitFloor), max(g.drain, m.drain)
 		g.pools, g.unpooled = g.pools|m.pools, g.unpooled || m.unpooled
 	}
-}
-
-// leastWait returns a lower bound of the members' prefill backlog at a time of the ledger's clock, in seconds.
-func (g *boundInput) leastWait(clock int64) float64 {
-	since := float64(clock-g.clock) * 1e-9
-	return max(g.waitFloor, g.waitThen/pruneMargin-since*g.drain*pruneMargin)
-}
-
-// lowerBound returns a lower bound of the cost that a worker, or any member of a group, has for the request, where it holds
-// cachedTokens of the prompt at most. It is the cost formula: loadTerms decreases with no input but the cached tokens, and
-// the terms that it lacks (lateness, kv_wait, adapter) are never negative.
-func (p *placement) lowerBound(g *boundInput, cachedTokens float64) float64 {
-	if !g.usable || p.poolsMatter && g.pools&p.query.Pools == 0 && !(g.unpooled && p.unpooledAllowed) {
-		return math.Inf(1)
-	}
-	wait := g.leastWait(p.ledgerClock)
-	t, own, sum := p.prefillTerms(&g.costInputs, cachedTokens*g.hitRate, wait)
-	t.interference = p.interferenceSeconds(&g.costInputs, own, wait, g.seqs, g.held)
-	return sum + t.interference
 }

@@ -24,12 +24,12 @@ type randomZone struct {
 	now     time.Time
 	open    []inflight.LedgerEntry
 	prompts [][]uint64
-	calm    bool // equal workers with little load, of which many are near-ties
+	light   bool // equal workers with little load, of which many are near-ties
 }
 
 func newRandomZone(t *testing.T, seed uint64, policy Policy) *randomZone {
 	z := &randomZone{t: t, rng: rand.New(rand.NewPCG(seed, 9)), ledger: inflight.NewLedger(), now: testStart}
-	z.calm = z.rng.IntN(3) == 0
+	z.light = z.rng.IntN(3) == 0
 	n := searchedFrom + z.rng.IntN(searchedFrom)
 	ws := make([]WorkerSnapshot, n)
 	for i := range ws {
@@ -56,7 +56,7 @@ func newRandomZone(t *testing.T, seed uint64, policy Policy) *randomZone {
 func (z *randomZone) randomWorker(id int32, name string) WorkerSnapshot {
 	types := []string{"L4", "A100", "H100", "T4"}
 	w := WorkerSnapshot{ID: id, Name: name, Share: 1, Weight: 1, Slots: 256, MaxContext: 131072, Overcommit: 1.2}
-	if z.calm {
+	if z.light {
 		p := perfmodel.EstimatePrior("H100", "llama-3.1-8b")
 		w.Rates, w.KVTotal = p.Rates, p.KVTotal
 		return w
@@ -112,7 +112,7 @@ func (z *randomZone) step() {
 		z.ledger.ObserveScrape(z.view.Workers[at].ID, o)
 		z.ledger.ObserveScrape(z.view.Workers[at].ID, o)
 	case 8:
-		if !z.calm {
+		if !z.light {
 			w := z.randomWorker(z.view.Workers[at].ID, z.view.Workers[at].Name)
 			z.view.SetWorker(at, w)
 		}

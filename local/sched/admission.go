@@ -138,6 +138,7 @@ func (a *Admission) recordDispatch(v *Request, p *modelGroup, choice pick.Choice
 	at.predictedFirstByte = a.learner.predictFirstByte(at)
 	w.breaker.BeginRequest(now)
 	w.openAttempts++
+	w.lastUseAt = now
 	w.beginModelUse(v.Model, now)
 	w.attempts[at] = struct{}{}
 	p.promptTokens.addSample(float64(v.Query.PromptTokens))

@@ -59,6 +59,7 @@ func (s *Scheduler) FinishAttempt(at *Attempt, o *AttemptOutcome, now time.Time)
 		w.breaker.EndRequest()
 	}
 	w.openAttempts--
+	w.lastUseAt = now
 	w.endModelUse(at.group.model, now)
 	delete(w.attempts, at)
 	at.ended = true

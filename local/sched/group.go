@@ -17,6 +17,7 @@ type modelGroup struct {
 	queue         *queue.Queue[*Request]
 	promptTokens  movingAverage        // prompt lengths, in tokens
 	prefillPace   movingAverage        // prefill time of its workers, in seconds per prompt token
+	acceptance    acceptanceCounts     // workers that should take requests, and those that do
 	panicMode     bool                 // so few workers take requests that suspected ones are used too
 	countRatio    movingAverage        // counted over estimated prompt tokens
 	turns         map[uint64]*poolTurn // by the pools of requests
@@ -78,18 +79,22 @@ func (p *modelGroup) balanceColdArrivals(now time.Time) {
 	perfmodel.BalanceFreeArrivals(up)
 }
 
-// countAccepting counts the model's workers that should take requests (total) and those that do (taking).
-func (p *modelGroup) countAccepting() (taking, total int) {
-	for _, w := range p.workers {
-		if w.removed || w.drained || w.otherOwner != "" || !w.hasModel(p.model) {
-			continue
-		}
-		total++
+// acceptanceCounts counts a model's workers that should take requests (total) and those of them that do (taking). The counts
+// are kept as workers change: a pass over all workers for each scrape would take a quarter of a core among 1,000.
+type acceptanceCounts struct{ taking, total int }
+
+// countWorker updates the counts after a worker has changed.
+func (p *modelGroup) countWorker(w *Worker, s *viewSlot) {
+	now := acceptanceCounts{}
+	if !w.removed && !w.drained && w.otherOwner == "" && w.hasModel(p.model) {
+		now.total = 1
 		if w.breaker.State().AcceptsRequests() {
-			taking++
+			now.taking = 1
 		}
 	}
-	return taking, total
+	p.acceptance.taking += now.taking - s.counted.taking
+	p.acceptance.total += now.total - s.counted.total
+	s.counted = now
 }
 
 // admitInPanic makes a suspected worker eligible while its model is in panic mode.

@@ -54,9 +54,10 @@ func (h *HealthChecker) ejectWorker(w *Worker, k health.FailureKind, now time.Ti
 
 func (h *HealthChecker) mayEject(w *Worker, k health.FailureKind) bool {
 	c := h.policy.healthConfig(h.cfg.Health)
-	for _, s := range w.viewSlots {
-		taking, total := s.group.countAccepting()
-		if !c.MayEject(k, total-taking, total) && !w.breaker.FailsProbes() {
+	for i := range w.viewSlots {
+		p := w.viewSlots[i].group
+		p.countWorker(w, &w.viewSlots[i])
+		if n := p.acceptance; !c.MayEject(k, n.total-n.taking, n.total) && !w.breaker.FailsProbes() {
 			return false
 		}
 	}
@@ -67,9 +68,10 @@ func (h *HealthChecker) mayEject(w *Worker, k health.FailureKind) bool {
 // too.
 func (h *HealthChecker) updatePanicMode(w *Worker, now time.Time) {
 	c := h.policy.healthConfig(h.cfg.Health)
-	for _, s := range w.viewSlots {
-		p := s.group
-		panics := c.IsPanicking(p.countAccepting())
+	for i := range w.viewSlots {
+		p := w.viewSlots[i].group
+		p.countWorker(w, &w.viewSlots[i])
+		panics := c.IsPanicking(p.acceptance.taking, p.acceptance.total)
 		if panics == p.panicMode {
 			continue
 		}
@@ -145,9 +147,8 @@ const (
 // WorkerFailure is what is logged about a worker that is not ready.
 type WorkerFailure struct {
 	ProbeFailure
-	URL       string
-	Reason    string
-	SameCause int // workers that fail for the same cause, including this one
+	URL    string
+	Reason string
 }
 
 // SuspectRequest describes the request that a suspected worker is verified with. It resembles the failing request as far as the
@@ -184,13 +185,17 @@ func (h *HealthChecker) FailureToLog(w *Worker) (t WorkerFailure, ok bool) {
 	if w.removed || w.probeFailure.Attempts < minFailuresToWarn || w.unhealthyReason() == "" {
 		return t, false
 	}
-	t = WorkerFailure{ProbeFailure: w.probeFailure, URL: w.Spec.URL, Reason: w.unhealthyReason()}
+	return WorkerFailure{ProbeFailure: w.probeFailure, URL: w.Spec.URL, Reason: w.unhealthyReason()}, true
+}
+
+// CountSameCause counts the workers whose last probe failed for a cause.
+func (h *HealthChecker) CountSameCause(cause string) (n int) {
 	for _, o := range h.workers {
-		if o.probeFailure.Cause == t.Cause {
-			t.SameCause++
+		if o.probeFailure.Cause == cause {
+			n++
 		}
 	}
-	return t, true
+	return n
 }
 
 // recordFailedAnswer records a plain error answer to a request, unless the model cannot do without the worker. It triggers a

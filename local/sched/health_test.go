@@ -120,6 +120,7 @@ func newBusyScheduler(t *testing.T, now time.Time) (*Scheduler, []*Worker) {
 		w.breaker.RecordOutput(now)
 		w.openAttempts++
 		w.modelSlots["m"].usedAt = now
+		w.refreshViews(now)
 		ws = append(ws, w)
 	}
 	return f, ws

@@ -59,7 +59,9 @@ func (l *ModelLoader) noteAwaitedLoad(k modelPoolKey, until time.Time) {
 
 // PlanLoadActions decides which actions start now and records them.
 func (l *ModelLoader) PlanLoadActions(now time.Time) (out []LoadAction) {
-	l.finishWaking(now)
+	for _, w := range l.workers {
+		w.finishWaking(now)
+	}
 	l.placement = nil
 	c := l.currentPlacement(now)
 	acts := modelload.PlanActions(l.loadConfig, &c.state, now, nil)
@@ -90,12 +92,10 @@ func (l *ModelLoader) PlanLoadActions(now time.Time) (out []LoadAction) {
 	return out
 }
 
-// finishWaking ends the waking of workers whose metrics confirm it, or that are later than wakeGrace to do so.
-func (l *ModelLoader) finishWaking(now time.Time) {
-	for _, w := range l.workers {
-		if n := &w.sleep; n.state == modelload.StateLoading && n.wakeUnconfirmed && (!w.reading.Asleep || now.Sub(n.stateSince) > wakeGrace) {
-			n.state, n.wakeUnconfirmed, n.stateSince = modelload.StateLoadable, false, now
-		}
+// finishWaking ends the waking of a worker once its metrics confirm it, or when it is later than wakeGrace to do so.
+func (w *Worker) finishWaking(now time.Time) {
+	if n := &w.sleep; n.state == modelload.StateLoading && n.wakeUnconfirmed && (!w.reading.Asleep || now.Sub(n.stateSince) > wakeGrace) {
+		n.state, n.wakeUnconfirmed, n.stateSince = modelload.StateLoadable, false, now
 	}
 }
 

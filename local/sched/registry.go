@@ -205,13 +205,15 @@ func (r *WorkerRegistry) rebuildModelView(name string, ws []*Worker, now time.Ti
 	slices.SortFunc(ws, func(a, b *Worker) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	views := make([]pick.WorkerSnapshot, len(ws))
 	limit := r.policy.maxContextTokens(name)
+	p.acceptance = acceptanceCounts{}
 	for i, w := range ws {
 		longest := w.contextTokens(name)
 		if limit > 0 && (longest == 0 || limit < longest) {
 			longest = limit
 		}
 		views[i] = p.admitInPanic(w, w.pickView(name, longest, now))
-		w.viewSlots = append(w.viewSlots, viewSlot{p, i})
+		w.viewSlots = append(w.viewSlots, viewSlot{group: p, index: i})
+		p.countWorker(w, &w.viewSlots[len(w.viewSlots)-1])
 	}
 	v := pick.NewWorkerView(views, r.ledger, r.prefixIndex, r.policy.pickPolicy)
 	v.LongShare, v.OverlapWeight, v.Temperature = r.policy.Spec.Routing.LongShare, r.policy.Spec.Routing.OverlapWeight, r.policy.Spec.Routing.Temperature

@@ -89,12 +89,16 @@ type Worker struct {
 	ejectionCause     ejectionCause
 	lastFailedRequest SuspectRequest // the last request that got a plain error answer
 	shownState        string         // its state when last recorded
+	lastProbe         ProbePages     // what the last probe read
+	metricsFailing    bool           // its metrics page could not be read last
+	lastUseAt         time.Time      // when something last ran on it
 }
 
 // viewSlot is the worker's index in one model's view.
 type viewSlot struct {
-	group *modelGroup
-	index int
+	group   *modelGroup
+	index   int
+	counted acceptanceCounts // the worker's part of the group's counts
 }
 
 // States of a worker as shown in status.
@@ -263,7 +267,9 @@ func (w *Worker) adapterState(model string) pick.AdapterState {
 
 // refreshViews updates the worker's snapshot in every view that contains it.
 func (w *Worker) refreshViews(now time.Time) {
-	for _, s := range w.viewSlots {
+	for i := range w.viewSlots {
+		s := &w.viewSlots[i]
+		s.group.countWorker(w, s)
 		v := s.group.view
 		v.SetWorker(s.index, s.group.admitInPanic(w, w.pickView(s.group.model, v.Workers[s.index].MaxContext, now)))
 	}

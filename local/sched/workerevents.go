@@ -77,6 +77,9 @@ func (s *Scheduler) RecordScrape(w *Worker, next report.Reading, turn uint64, ca
 		}
 		loadReported := next.LoadReadAt.After(w.reading.LoadReadAt)
 		w.reading = next
+		if next.Running+next.Waiting > 0 {
+			w.lastUseAt = now
+		}
 		w.breaker.RecordProbeSuccess(now)
 		s.reconcileLedger(w, loadReported, now)
 	}
@@ -84,7 +87,7 @@ func (s *Scheduler) RecordScrape(w *Worker, next report.Reading, turn uint64, ca
 		w.surveyedEngine = name // the engine type decides what it can load
 		s.Registry.rebuildViews(now)
 	}
-	s.Loader.finishWaking(now)
+	w.finishWaking(now)
 	s.Health.checkStall(w, now)
 	s.Health.updatePanicMode(w, now)
 	w.refreshViews(now)
