@@ -84,13 +84,25 @@ func (d *SummaryDelta) CheckAgainst(base *Summary) error {
 		if p.Mask&partialAmountsMask == 0 {
 			continue // the snapshot's models are valid
 		}
-		m := base.Models[p.ModelIndex]
-		p.applyTo(&m)
-		if err := m.checkPartAmounts(); err != nil {
+		if err := p.checkPartAmounts(&base.Models[p.ModelIndex]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// checkPartAmounts is the function of that name for the model that the patch makes of m.
+func (p *ModelPatch) checkPartAmounts(m *ModelCapacity) error {
+	amounts := [...]int64{m.Ready, m.Total, m.KVTotal, m.KVFree, m.SlotsTotal, m.SlotsFree} // those of partialAmountsMask
+	next := 0
+	for bit := range amounts {
+		if p.Mask&(1<<bit) != 0 {
+			amounts[bit] = p.Values[next]
+			next++
+		}
+	}
+	parts := ModelCapacity{Ready: amounts[0], Total: amounts[1], KVTotal: amounts[2], KVFree: amounts[3], SlotsTotal: amounts[4], SlotsFree: amounts[5]}
+	return parts.checkPartAmounts()
 }
 
 // checkPatches returns an error for patches that are invalid for every base.

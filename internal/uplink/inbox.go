@@ -15,6 +15,7 @@ type summaryInbox struct {
 	bases       [2]*capacity.Summary
 	newest      *capacity.Summary
 	missingBase bool // a delta was skipped because its snapshot is missing
+	deltas      capacity.DeltaDecoder
 }
 
 // acceptSnapshot decodes a snapshot; the summary is nil when it is older than one already held.
@@ -36,7 +37,7 @@ func (in *summaryInbox) acceptSnapshot(b []byte) (*capacity.Summary, error) {
 
 // acceptDelta decodes a delta; the summary is nil when it is superseded or builds on a missing snapshot.
 func (in *summaryInbox) acceptDelta(b []byte) (*capacity.Summary, error) {
-	d, err := capacity.DecodeDelta(b)
+	d, err := in.deltas.DecodeDelta(b)
 	if err != nil {
 		return nil, wrapMalformed(err)
 	}

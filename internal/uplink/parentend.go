@@ -125,14 +125,12 @@ func explainChildLag(inForce, sent Position) string {
 
 // confirmSummary confirms the newest received summary to the child. A lost confirmation is replaced by the next.
 func (s *parentEnd) confirmSummary(newest *capacity.Summary, resync bool) {
-	h := &uplinkpb.Heard{GapMillis: uint32(s.parent.summaryGap().Milliseconds()), Resync: resync}
+	var boot, seq uint64
 	if newest != nil {
-		h.Boot, h.Seq = newest.Boot, newest.Seq
+		boot, seq = newest.Boot, newest.Seq
 	}
-	b, err := proto.Marshal(h)
-	if err == nil {
-		_ = s.conn.SendDatagram(append([]byte{kindConfirmation}, b...))
-	}
+	var buf [maxConfirmationBytes]byte
+	_ = s.conn.SendDatagram(appendConfirmation(buf[:0], boot, seq, s.parent.summaryGap(), resync)) // which copies it
 }
 
 // readSnapshots reads one stream at a time: a child has at most one snapshot in flight.

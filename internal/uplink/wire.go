@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/uplink/uplinkpb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -45,6 +46,20 @@ const (
 
 // snapshotConfirmed is the one byte that answers a snapshot.
 const snapshotConfirmed = 1
+
+// maxConfirmationBytes is the length of the longest confirmation.
+const maxConfirmationBytes = 1 + 4*(1+binary.MaxVarintLen64)
+
+// appendConfirmation appends a confirmation: its kind and an uplinkpb.Heard. A parent sends thousands per second.
+func appendConfirmation(b []byte, boot, seq uint64, gap time.Duration, resync bool) []byte {
+	b = append(b, kindConfirmation)
+	for i, n := range [...]uint64{boot, seq, uint64(gap.Milliseconds()), protowire.EncodeBool(resync)} {
+		if n != 0 {
+			b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(i+1), protowire.VarintType), n)
+		}
+	}
+	return b
+}
 
 // writeFrame writes a length and the message: only the control stream has more than one message.
 func writeFrame(w io.Writer, m proto.Message) error {

@@ -207,3 +207,16 @@ func TestPathOf(t *testing.T) {
 		}
 	}
 }
+
+// TestConfirmationIsHeardMessage: what a parent appends is the encoding of the message that children decode.
+func TestConfirmationIsHeardMessage(t *testing.T) {
+	for _, want := range []*uplinkpb.Heard{
+		{}, {Boot: 1}, {Seq: 1 << 63, GapMillis: 222}, {Boot: 1<<64 - 1, Seq: 1<<64 - 1, GapMillis: 500, Resync: true}, {Resync: true},
+	} {
+		b := appendConfirmation(nil, want.Boot, want.Seq, time.Duration(want.GapMillis)*time.Millisecond, want.Resync)
+		var got uplinkpb.Heard
+		if err := proto.Unmarshal(b[1:], &got); err != nil || b[0] != kindConfirmation || !proto.Equal(&got, want) || len(b) > maxConfirmationBytes {
+			t.Errorf("%v is %x, decoded %v, %v", want, b, &got, err)
+		}
+	}
+}
