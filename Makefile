@@ -218,7 +218,8 @@ generate: ## write the protobuf code anew; needs protoc (Debian: apt-get install
 	PATH=$(CURDIR)/bin:$$PATH $(GO) generate ./...
 
 .PHONY: docs
-docs: ## write the generated documents: deploy/docs/config-reference.md and metrics-reference.md
+docs: ## write the generated documents: deploy/docs/config-reference.md and metrics-reference.md, and the Grafana dashboards
+	$(GO) run ./deploy/grafana
 	$(GO) test ./cmd/spillway -run '^Test(Config|Metrics)Reference$$' -count 1 -args -update-docs
 
 .PHONY: clean

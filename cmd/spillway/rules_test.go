@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,9 +55,10 @@ func readYAML(t *testing.T, name string, into any) {
 	}
 }
 
-// TestRulesUseRegisteredMetrics compares the series of every expression with the metrics reference, which TestMetricsReference
-// compares with the code, and with the recorded series.
-func TestRulesUseRegisteredMetrics(t *testing.T) {
+// knownSeries returns the names in the metrics reference, which TestMetricsReference compares with the code, and the series that
+// rules record.
+func knownSeries(t *testing.T) map[string]bool {
+	t.Helper()
 	reference, err := os.ReadFile(filepath.Join(docsDir, "metrics-reference.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -64,23 +67,86 @@ func TestRulesUseRegisteredMetrics(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(spillway_[a-z0-9_]+)` \\|").FindAllStringSubmatch(string(reference), -1) {
 		known[m[1]] = true
 	}
-	rules := append(readRules(t, "recording.rules.yaml"), readRules(t, "alerts.rules.yaml")...)
-	for _, r := range rules {
-		known[r.Record] = r.Record != ""
+	for _, r := range readRules(t, "recording.rules.yaml") {
+		known[r.Record] = true
 	}
-	series := regexp.MustCompile(`spillway[_:][a-z0-9_:]+`)
-	histogram := regexp.MustCompile(`_(bucket|count|sum)$`)
+	return known
+}
+
+var (
+	seriesPattern   = regexp.MustCompile(`spillway[_:][a-z0-9_:]+`)
+	histogramSuffix = regexp.MustCompile(`_(bucket|count|sum)$`)
+)
+
+// checkSeries reports the series of an expression that are not known, and returns how many it has.
+func checkSeries(t *testing.T, where, expr string, known map[string]bool) int {
+	t.Helper()
+	all := seriesPattern.FindAllString(expr, -1)
+	for _, name := range all {
+		if !known[name] && !known[histogramSuffix.ReplaceAllString(name, "")] {
+			t.Errorf("%s uses %s, which no tier registers and no rule records", where, name)
+		}
+	}
+	return len(all)
+}
+
+func TestRulesUseRegisteredMetrics(t *testing.T) {
+	known := knownSeries(t)
+	rules := append(readRules(t, "recording.rules.yaml"), readRules(t, "alerts.rules.yaml")...)
 	used := 0
 	for _, r := range rules {
-		for _, name := range series.FindAllString(r.Expr, -1) {
-			used++
-			if !known[name] && !known[histogram.ReplaceAllString(name, "")] {
-				t.Errorf("%s%s uses %s, which no tier registers and no rule records", r.Alert, r.Record, name)
+		used += checkSeries(t, r.Alert+r.Record, r.Expr, known)
+	}
+	if used < len(rules)-2 { // two alerts use Prometheus' own series "up"
+		t.Errorf("%d series found in %d rules", used, len(rules))
+	}
+}
+
+// dashboardQueries returns the queries of the Grafana dashboards by dashboard and panel.
+func dashboardQueries(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../deploy/grafana/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no dashboards", err)
+	}
+	out := map[string]string{}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Panels []struct {
+				Title   string
+				Targets []struct{ RefID, Expr string }
+			}
+			Templating struct {
+				List []struct{ Name, Definition string }
+			}
+		}
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, p := range d.Panels {
+			for _, q := range p.Targets {
+				out[filepath.Base(path)+": "+p.Title+" "+q.RefID] = q.Expr
+			}
+		}
+		for _, v := range d.Templating.List {
+			if v.Definition != "" {
+				out[filepath.Base(path)+": variable "+v.Name] = v.Definition
 			}
 		}
 	}
-	if used < len(rules)-2 {
-		t.Errorf("%d series found in %d rules", used, len(rules))
+	return out
+}
+
+func TestDashboardsUseRegisteredMetrics(t *testing.T) {
+	known := knownSeries(t)
+	for where, expr := range dashboardQueries(t) {
+		if checkSeries(t, where, expr, known) == 0 {
+			t.Errorf("%s: no series found in %s", where, expr)
+		}
 	}
 }
 
@@ -133,14 +199,29 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// TestRulesPassPromtool checks the rules and runs their unit tests with Prometheus' own tool.
+// TestRulesPassPromtool checks the rules, runs their unit tests, and parses the queries of the dashboards with Prometheus' own
+// tool.
 func TestRulesPassPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is missing (Debian: prometheus)")
 	}
+	var rules []map[string]string
+	for where, expr := range dashboardQueries(t) {
+		if !strings.Contains(where, ": variable ") {
+			rules = append(rules, map[string]string{"record": fmt.Sprintf("dashboard:query:%d", len(rules)), "expr": expr})
+		}
+	}
+	queries, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboards", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asRules := filepath.Join(t.TempDir(), "dashboards.yaml")
+	if err := os.WriteFile(asRules, queries, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{
-		{"check", "rules", "recording.rules.yaml", "alerts.rules.yaml"}, {"test", "rules", "alerts.test.yaml"},
+		{"check", "rules", "recording.rules.yaml", "alerts.rules.yaml", asRules}, {"test", "rules", "alerts.test.yaml"},
 	} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = rulesDir
