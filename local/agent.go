@@ -140,6 +140,9 @@ func (a *Agent) openComponents() error {
 		srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // non-nil, so that net/http does not enable HTTP/2
 	}
 	a.httpServer = forward.NewFastServer(srv, a.cfg.Network, a.cfg.NoFastPath, a.fallbackListener(srv))
+	if a.cfg.Plain {
+		forward.SetLoop(a.httpServer, newLoopHandler(a).loopConfig())
+	}
 	if len(a.cfg.Gateways) > 0 {
 		a.uplink, err = uplink.NewChild(uplink.ChildConfig{
 			Network: a.cfg.Network, Certs: a.cfg.Certs, Parents: a.cfg.Gateways, ParentRole: identity.RoleGateway, Path: a.path(), Endpoint: a.cfg.Advertise,

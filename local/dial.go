@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -79,6 +81,7 @@ func newScrapeClient(t http.RoundTripper) *engine.Client {
 type serverNames struct {
 	mu        sync.RWMutex
 	byAddress map[string]string // host:port of the URL -> name
+	usesTLS   atomic.Bool       // some worker has an https URL
 	// credentials holds what each worker requires of its callers.
 	credentials credentialTable
 	// rootCAs verify the workers' certificates; nil means the system's roots.
@@ -88,7 +91,9 @@ type serverNames struct {
 // setWorkers replaces the names and credentials by those of the list. It returns true when those of an address have changed.
 func (n *serverNames) setWorkers(list []discover.Worker) (changed bool) {
 	by := map[string]string{}
+	usesTLS := false
 	for i := range list {
+		usesTLS = usesTLS || strings.HasPrefix(list[i].URL, "https:")
 		if u, err := url.Parse(list[i].URL); err == nil && u.Scheme == "https" && list[i].ServerName != "" {
 			by[tlsHostPort(u)] = list[i].ServerName
 		}
@@ -97,6 +102,7 @@ func (n *serverNames) setWorkers(list []discover.Worker) (changed bool) {
 	defer n.mu.Unlock()
 	changed = !maps.Equal(by, n.byAddress)
 	n.byAddress = by
+	n.usesTLS.Store(usesTLS)
 	return n.credentials.setWorkers(list) || changed
 }
 

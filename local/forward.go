@@ -176,24 +176,34 @@ func (z *zoneScheduler) setRetryHints(v *zoneRequest, h http.Header, now time.Ti
 
 // forwardAttempt forwards a request to one worker and records the outcome. An attempt must win claim before its bytes
 // reach the client. When later is set and the answer is detached, later receives the outcome instead of the caller.
-func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, claim func() bool, later func(*forward.Result)) (res forward.Result) {
+func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, claim func() bool, later func(*forward.Result)) forward.Result {
 	m := &responseObserver{agent: x.instance, request: v, attempt: at}
 	m.ctx.StartUnder(ctx)
 	stop := func() {}
+	x.scheduler.update(func(s *sched.Scheduler) { s.StartAttempt(at, m) })
+	if !v.Envelope.Stream {
+		stop = x.scheduler.startPrefillTimer(at, prefillAfter(at)).stop
+	}
+	body, opts := x.buildWorkerBody(v, zoneWorkerOf(at))
+	opts.Claim, opts.Splicer, opts.Continuing = claim, v.resume.splicer, v.Continuing
+	return x.sendAttempt(w, v, m, stop, body, opts, later)
+}
+
+// prefillAfter is when the prefill of an answer that is not a stream is taken as done: half as long again as predicted.
+func prefillAfter(at *sched.Attempt) time.Duration {
+	return time.Duration(1.5*at.Choice.PredictedTTFT*float64(time.Second)) + 50*time.Millisecond
+}
+
+// sendAttempt sends the request of an attempt that was started, or reads the answer if a request loop has sent it, and
+// relays the answer. stop ends the attempt's prefill timer.
+func (x *attemptRunner) sendAttempt(w http.ResponseWriter, v *zoneRequest, m *responseObserver, stop func(), body openai.EditedBody, opts forward.Options, later func(*forward.Result)) (res forward.Result) {
+	at := m.attempt
 	defer func() {
 		if res.Outcome != forward.Detached {
 			stop()
 			m.ctx.EndWithCause(nil)
 		}
 	}()
-	x.scheduler.update(func(s *sched.Scheduler) { s.StartAttempt(at, m) })
-	if !v.Envelope.Stream {
-		after := time.Duration(1.5*at.Choice.PredictedTTFT*float64(time.Second)) + 50*time.Millisecond
-		prefill := x.scheduler.startPrefillTimer(at, after)
-		stop = prefill.stop
-	}
-	body, opts := x.buildWorkerBody(v, zoneWorkerOf(at))
-	opts.Claim, opts.Splicer, opts.Continuing = claim, v.resume.splicer, v.Continuing
 	if later != nil {
 		opts.OnDetachedEnd = func(res forward.Result) {
 			stop()
@@ -263,7 +273,10 @@ func (x *attemptRunner) acquireWorker(ctx context.Context, v *zoneRequest) (*sch
 	if v.Query.Blocks == nil {
 		v.setAffinity(x.policy.Load())
 	}
-	at, refusal, waits := x.scheduler.admitRequest(v, time.Now())
+	at, refusal, waits := v.admission.takeDecision()
+	if at == nil && refusal == nil && !waits {
+		at, refusal, waits = x.scheduler.admitRequest(v, time.Now())
+	}
 	if waits {
 		x.scheduler.wakePump()
 		v.reportQueued()
@@ -285,7 +298,7 @@ func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.Re
 		s.StartAttempt(at, m)
 		s.ExemptFromStallCheck(at)
 	})
-	defer x.scheduler.startPrefillTimer(at, time.Duration(1.5*at.Choice.PredictedTTFT*float64(time.Second))+50*time.Millisecond).stop()
+	defer x.scheduler.startPrefillTimer(at, prefillAfter(at)).stop()
 	base, forwarder := at.Worker.Spec.URL, x.streamForwarder
 	if kind == forward.GRPC {
 		base, forwarder = cmp.Or(zoneWorkerOf(at).declared.GRPC, base), x.grpcForwarder

@@ -25,6 +25,7 @@ type agentMetrics struct {
 	ttft             *prometheus.HistogramVec
 	predictionErrors *prometheus.HistogramVec
 	resumes          *prometheus.CounterVec
+	loopRequests     *prometheus.CounterVec
 	cached           cachedSeries
 
 	workerStates, inFlight, kvFree, overcommit, prefixBlocks, prefillRate, queueLength, instances, ownedWorkers *prometheus.Desc
@@ -53,6 +54,7 @@ func newAgentMetrics(r *prometheus.Registry, a *Agent) *agentMetrics {
 			Help: "Observed over predicted time to first token of streams: 1 is an exact prediction, above it workers were slower.",
 		}, []string{"model"}),
 		hedges:          counter("hedges_total", "Requests whose first byte was overdue, by outcome of a second, concurrent attempt: won, lost, failed, or not made (no_budget, no_room).", "model", "outcome"),
+		loopRequests:    counter("loop_requests_total", "Requests that arrived on the request loop, by how far it served them: completed, or continued on a goroutine because of syntax (an unusual, large or late request), declined (path, model or worker), decided (queued, refused or hedged), unsent (no connection to the worker), answer (an unusual or missing answer), broken (the answer broke off), client (the client left) or aborted (the attempt was given up).", "result"),
 		retries:         prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_retries_total", Help: "Requests tried a second time on another worker."}),
 		persistFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_local_directive_persist_failures_total", Help: "Directives in force that could not be written to disk: a restart without gateways loses them."}),
 		workerStates:    desc("worker_state", "1 for the current state of the worker.", "worker", "state"),
@@ -67,7 +69,7 @@ func newAgentMetrics(r *prometheus.Registry, a *Agent) *agentMetrics {
 	}
 	m.resumes = newResumeCounter(r, a)
 	m.cached = m.newCachedSeries()
-	r.MustRegister(m.attempts, m.refusals, m.tokens, m.queueWaits, m.ttft, m.predictionErrors, m.retries, m.persistFailures, m.fallbacks, m.hedges, m, newQueueMetrics(a))
+	r.MustRegister(m.attempts, m.refusals, m.tokens, m.queueWaits, m.ttft, m.predictionErrors, m.retries, m.persistFailures, m.fallbacks, m.hedges, m.loopRequests, m, newQueueMetrics(a))
 	return m
 }
 

@@ -32,6 +32,7 @@ const maxErrorBody = 16 << 10
 type responseObserver struct {
 	ctx           reqctx.Context          // of the attempt
 	cancel        context.CancelCauseFunc // cancels the attempt instead of ctx, where set
+	loop          *loopExchange           // of an attempt on a request loop, which cancels it; else nil
 	agent         *instance
 	request       *zoneRequest
 	attempt       *sched.Attempt
@@ -49,7 +50,11 @@ type responseObserver struct {
 
 // CancelAttempt ends the attempt when the scheduler gives it up.
 func (m *responseObserver) CancelAttempt(why sched.CancelReason) {
-	if m.cancel != nil {
+	switch {
+	case m.loop != nil:
+		m.loop.cancelAttempt(cancelCause(why))
+		return
+	case m.cancel != nil:
 		m.cancel(cancelCause(why))
 		return
 	}
@@ -89,10 +94,13 @@ func (m *responseObserver) signHead(resp *http.Response, out http.Header) {
 	if v.hop.RequestID != "" {
 		out[forward.HeaderXRequestID] = values[1:]
 	}
-	b := make([]byte, 0, 48)
-	b = strconv.AppendFloat(append(b, "queue;dur="...), toMilliseconds(m.attempt.SentAt.Sub(v.ArrivedAt)), 'f', 1, 64)
-	b = strconv.AppendFloat(append(b, ", worker;dur="...), toMilliseconds(time.Since(m.attempt.SentAt)), 'f', 1, 64)
-	out.Add(forward.HeaderServerTiming, string(b))
+	out.Add(forward.HeaderServerTiming, string(m.appendTiming(make([]byte, 0, 48), time.Now())))
+}
+
+// appendTiming appends the value of the Server-Timing header.
+func (m *responseObserver) appendTiming(b []byte, now time.Time) []byte {
+	b = strconv.AppendFloat(append(b, "queue;dur="...), toMilliseconds(m.attempt.SentAt.Sub(m.request.ArrivedAt)), 'f', 1, 64)
+	return strconv.AppendFloat(append(b, ", worker;dur="...), toMilliseconds(now.Sub(m.attempt.SentAt)), 'f', 1, 64)
 }
 
 // signRefusal adds route and timing to the head of an answer that was not relayed: it may still become the request's answer.

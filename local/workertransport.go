@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+
+	"github.com/spillway-lb/spillway/internal/httpedge/http1"
 )
 
 // namedTransport sends the worker's name as Host, for workers behind a server of several names, and adds the credentials that
@@ -58,6 +60,18 @@ func closeIdle(t http.RoundTripper) {
 
 // RoundTrip follows no redirects, as any transport.
 func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.roundTripBy(r, func(rt http.RoundTripper, r *http.Request) (*http.Response, error) { return rt.RoundTrip(r) })
+}
+
+// RoundTripSent implements http1.SentRoundTripper.
+func (t *namedTransport) RoundTripSent(r *http.Request, s *http1.SentRequest) (*http.Response, error) {
+	return t.roundTripBy(r, func(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
+		return rt.(http1.SentRoundTripper).RoundTripSent(r, s) // a request loop runs only with http1.Transport
+	})
+}
+
+// roundTripBy makes a call with the name and the credentials of its worker.
+func (t *namedTransport) roundTripBy(r *http.Request, do func(http.RoundTripper, *http.Request) (*http.Response, error)) (*http.Response, error) {
 	if r.URL.Scheme == "https" {
 		if name := t.serverNames.nameFor(tlsHostPort(r.URL)); name != "" {
 			r = r.WithContext(r.Context()) // a copy: the caller's request stays unchanged
@@ -71,7 +85,7 @@ func (t *namedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (*t.current.Load()).RoundTrip(r)
+	return do(*t.current.Load(), r)
 }
 
 // workerTransports are all transports of an instance to workers.

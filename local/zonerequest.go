@@ -30,6 +30,7 @@ type zoneRequest struct {
 	replayBody   *forward.ReplayBody // its body where that is streamed; nil otherwise
 	forwardKind  forward.Kind        // how it is forwarded
 
+	admission         admission             // its first, where a request loop has made it; else empty
 	fingerprintBuffer [1]uint64             // buffer for its own fingerprint
 	waitResults       chan sched.WaitResult // one result for each wait
 }

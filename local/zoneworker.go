@@ -24,6 +24,7 @@ type zoneWorker struct {
 	pauseExcused bool
 	modelsStale  atomic.Bool // its list of models must be fetched again
 
+	loopTarget     atomic.Pointer[loopTarget]
 	usageRefusedAt atomic.Int64 // when it last refused a request for a stream's usage, in Unix nanoseconds
 }
 

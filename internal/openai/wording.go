@@ -49,14 +49,18 @@ func (w *EditedBody) Bytes() []byte {
 	if w.n == 0 {
 		return w.raw
 	}
-	out := make([]byte, 0, w.Len())
+	return w.AppendTo(make([]byte, 0, w.Len()))
+}
+
+// AppendTo appends the body to b.
+func (w *EditedBody) AppendTo(b []byte) []byte {
 	at := 0
 	for i := range w.n {
 		e := &w.edits[i]
-		out = append(append(out, w.raw[at:e.start]...), e.text...)
+		b = append(append(b, w.raw[at:e.start]...), e.text...)
 		at = e.end
 	}
-	return append(out, w.raw[at:]...)
+	return append(b, w.raw[at:]...)
 }
 
 // SetModel replaces the model: the engine must receive the resolved model of an alias. env is the envelope of

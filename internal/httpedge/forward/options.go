@@ -36,6 +36,8 @@ type Options struct {
 	// Continuing: this forward continues a stream whose head was written by another forward. Splicer must not
 	// be nil. Until a byte has arrived, the result is that of a forward that never began.
 	Continuing bool
+	// Sent is the request as a request loop has sent it: only its answer is read. Nil: it is not sent yet.
+	Sent *http1.SentRequest
 	// Progress observes the request until its final response; nil: none.
 	Progress ProgressObserver
 }
@@ -53,7 +55,13 @@ func (f *Forwarder) sendRequest(ctx context.Context, req *http.Request, opts *Op
 	if req.Context() != ctx {
 		req = req.WithContext(ctx)
 	}
-	resp, err := http1.RoundTripObserved(f.Transport, req, opts.Progress)
+	var resp *http.Response
+	var err error
+	if opts.Sent != nil {
+		resp, err = roundTripSent(f.Transport, req, opts.Sent)
+	} else {
+		resp, err = http1.RoundTripObserved(f.Transport, req, opts.Progress)
+	}
 	if err != nil || opts.Original == nil || !refusesUsage(resp) {
 		return resp, err
 	}

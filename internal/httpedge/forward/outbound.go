@@ -150,6 +150,13 @@ func NewFastServer(s *http.Server, nw netif.HostNetwork, off bool, odd func(net.
 	return &netHTTPServer{s, odd}
 }
 
+// SetLoop gives a server that NewFastServer has returned a request loop. It has no effect on one that net/http serves.
+func SetLoop(s Server, c *http1.LoopConfig) {
+	if fast, ok := s.(*http1.Server); ok {
+		fast.SetLoop(c)
+	}
+}
+
 // netHTTPServer serves everything by net/http.
 type netHTTPServer struct {
 	*http.Server

@@ -35,7 +35,7 @@ func putBuffer(b *[]byte) {
 	case b == nil:
 	case len(*b) == smallBufferBytes:
 		smallBuffers.Put(b)
-	default:
+	case len(*b) == readBufferBytes:
 		readBuffers.Put(b)
 	}
 }

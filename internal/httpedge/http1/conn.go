@@ -35,7 +35,9 @@ type serverConn struct {
 	remoteAddr   string
 	tlsState     *tls.ConnectionState
 	watchID      uint64
-	reusedHeader http.Header // header map of the last response, reused by the next; nil while a response is written
+	homeLoop     *requestLoop // the loop that the connection comes from; nil: none
+	declines     int          // requests in a row that left the loop unread
+	reusedHeader http.Header  // header map of the last response, reused by the next; nil while a response is written
 
 	readDeadline, writeDeadline lazyDeadline
 
@@ -54,7 +56,7 @@ func (c *serverConn) reportState(state http.ConnState) {
 func (c *serverConn) serveConn() {
 	last := http.StateClosed
 	defer func() { c.releaseConn(last) }()
-	c.remoteAddr = c.accepted.RemoteAddr().String()
+	c.remoteAddr = describeRemoteAddr(c.accepted)
 	if c.tls != nil {
 		switch proto, err := c.handshakeTLS(); {
 		case err != nil:
@@ -70,6 +72,14 @@ func (c *serverConn) serveConn() {
 		return
 	}
 	last = c.serveRequests()
+}
+
+// describeRemoteAddr returns the address of the other side; empty if a connection that comes from a request loop has ended.
+func describeRemoteAddr(c net.Conn) string {
+	if a := c.RemoteAddr(); a != nil {
+		return a.String()
+	}
+	return ""
 }
 
 // stateDetached marks a connection whose response is written by a loop. It has no goroutine.
@@ -109,10 +119,23 @@ func (c *serverConn) serveRequests() http.ConnState {
 		case actionDetach:
 			return stateDetached
 		}
-		if !c.enterIdle() {
+		if c.returnToLoop() || !c.enterIdle() {
 			return http.StateClosed
 		}
 	}
+}
+
+// afterAnswer serves the connection after an answer and returns its last state.
+func (c *serverConn) afterAnswer(came connAction) http.ConnState {
+	switch came {
+	case actionDetach:
+		return stateDetached
+	case actionKeep:
+		if !c.returnToLoop() && c.enterIdle() {
+			return c.serveRequests()
+		}
+	}
+	return http.StateClosed
 }
 
 // enterIdle marks the connection as waiting for its next request. It returns false if the connection must
@@ -127,14 +150,7 @@ func (c *serverConn) resumeFromLoop(w *responseWriter, f DetachHandler) {
 	growStack(0)
 	last := http.StateClosed
 	defer func() { c.releaseConn(last) }()
-	switch c.runAndFinish(w, f.FinishDetached) {
-	case actionDetach:
-		last = stateDetached
-	case actionKeep:
-		if c.enterIdle() {
-			last = c.serveRequests()
-		}
-	}
+	last = c.afterAnswer(c.runAndFinish(w, f.FinishDetached))
 }
 
 // endResponse ends a response. It returns false if the connection ends with it.
@@ -156,7 +172,7 @@ func (c *serverConn) handOverToNetHTTP() {
 
 // handshakeTLS performs the TLS handshake within the timeout for reading a head.
 func (c *serverConn) handshakeTLS() (proto string, err error) {
-	if d := c.headTimeout(); d > 0 {
+	if d := c.server.headTimeout(); d > 0 {
 		_ = c.accepted.SetDeadline(time.Now().Add(d)) // the next read or write returns the error
 	}
 	if err := c.tls.HandshakeContext(c.baseCtx); err != nil {
@@ -186,28 +202,14 @@ func looksLikeHTTP(b []byte) bool {
 	return false
 }
 
-func (c *serverConn) headTimeout() time.Duration {
-	if c.server.httpServer.ReadHeaderTimeout > 0 {
-		return c.server.httpServer.ReadHeaderTimeout
-	}
-	return c.server.httpServer.ReadTimeout
-}
-
-func (c *serverConn) idleTimeout() time.Duration {
-	if c.server.httpServer.IdleTimeout > 0 {
-		return c.server.httpServer.IdleTimeout
-	}
-	return c.server.httpServer.ReadTimeout
-}
-
 // nextRequest waits for a request. req is nil if the request has unusual syntax; goOn is false if the
 // connection has ended.
 func (c *serverConn) nextRequest() (req *parsedRequest, goOn bool) {
 	fresh := c.state.Load() == connNew
 	if len(c.bufferedBytes()) == 0 {
-		wait := c.idleTimeout()
+		wait := c.server.idleTimeout()
 		if fresh {
-			wait = c.headTimeout()
+			wait = c.server.headTimeout()
 		}
 		c.readDeadline.setTimeout(wait)
 		if err := c.readWithDeadline(); err != nil {
@@ -234,7 +236,7 @@ func (c *serverConn) nextRequest() (req *parsedRequest, goOn bool) {
 		if len(b) < len(*c.buf) || len(b) == readBufferBytes {
 			return nil, true
 		}
-		c.readDeadline.setTimeout(c.headTimeout())
+		c.readDeadline.setTimeout(c.server.headTimeout())
 		if err := c.readWithDeadline(); err != nil {
 			return nil, len(c.bufferedBytes()) > 0
 		}

@@ -123,3 +123,17 @@ func (l *readBufConn) shrinkBuffers() {
 	putBuffer(l.buf)
 	l.buf = less
 }
+
+// preloadBytes puts bytes that were read before into the buffer.
+func (l *readBufConn) preloadBytes(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	if len(b) > readBufferBytes {
+		own := append([]byte(nil), b...)
+		l.buf, l.r, l.w = &own, 0, len(own)
+		return
+	}
+	l.buf = getBuffer(false)
+	l.r, l.w = 0, copy(*l.buf, b)
+}

@@ -342,6 +342,11 @@ type cachedDate struct {
 
 var lastDate atomic.Pointer[cachedDate]
 
+// AppendDate appends a Date header line.
+func AppendDate(out []byte) []byte {
+	return append(append(append(out, "Date: "...), httpDate()...), "\r\n"...)
+}
+
 func httpDate() string {
 	now := time.Now()
 	if d := lastDate.Load(); d != nil && d.second == now.Unix() {

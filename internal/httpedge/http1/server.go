@@ -36,13 +36,18 @@ type Server struct {
 	listeners  map[net.Listener]struct{}
 	watcher    *hangupWatcher
 	stopping   atomic.Bool
+	stopped    chan struct{}  // closed when stopping is set
+	closed     bool           // Close was called
+	adopting   int            // connections on their way from a request loop to conns
+	loopConfig *LoopConfig    // nil: no request loop
+	loop       *requestLoop   // nil until it serves a listener
 	fallbackWG sync.WaitGroup // Serve of the net/http fallback
 }
 
 // NewServer creates a Server from std, which must have a handler and must not change afterwards. between, if
 // not nil, wraps the listener through which std gets the connections handed to it.
 func NewServer(std *http.Server, between func(net.Listener) net.Listener) *Server {
-	s := &Server{httpServer: std, handler: std.Handler, wrapFallback: between, lingerTime: lingerTime, conns: map[*serverConn]struct{}{}, listeners: map[net.Listener]struct{}{}}
+	s := &Server{httpServer: std, handler: std.Handler, wrapFallback: between, lingerTime: lingerTime, stopped: make(chan struct{}), conns: map[*serverConn]struct{}{}, listeners: map[net.Listener]struct{}{}}
 	std.Handler = http.HandlerFunc(s.serveFallback)
 	own := std.ConnContext
 	s.connContext = own
@@ -61,6 +66,10 @@ func NewServer(std *http.Server, between func(net.Listener) net.Listener) *Serve
 // SetPlaintextHandler makes f handle connections that do not use TLS where it is expected. f receives the
 // connection and its first bytes, and closes nothing. It must be called before anything is served.
 func (s *Server) SetPlaintextHandler(f func(c net.Conn, first [5]byte)) { s.onPlaintext = f }
+
+// SetLoop serves plaintext connections by a request loop, where the platform has one (Linux). The loop serves what its
+// handler accepts; everything else goes through the server as without it. It must be called before anything is served.
+func (s *Server) SetLoop(c *LoopConfig) { s.loopConfig = c }
 
 type fallbackConnKey struct{}
 
@@ -141,6 +150,11 @@ func (s *Server) serveListener(l net.Listener, cfg *tls.Config) error {
 		base = s.httpServer.BaseContext(l)
 	}
 	base = context.WithValue(base, http.ServerContextKey, s.httpServer)
+	if cfg == nil {
+		if err, served := s.serveOnLoop(l, base); served {
+			return err
+		}
+	}
 	waits := backoff.Doubling{First: 5 * time.Millisecond, Longest: time.Second}
 	for {
 		c, err := l.Accept()
@@ -206,6 +220,16 @@ func (s *Server) startConn(accepted net.Conn, cfg *tls.Config, base context.Cont
 		s.fallback.deliverConn(accepted)
 		return
 	}
+	c := s.newConn(accepted, tcp, cfg, base)
+	s.mu.Lock()
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	c.reportState(http.StateNew)
+	go c.serveConn()
+}
+
+// newConn makes a connection of this package of one that was accepted, over TLS if cfg is not nil.
+func (s *Server) newConn(accepted net.Conn, tcp *net.TCPConn, cfg *tls.Config, base context.Context) *serverConn {
 	c := &serverConn{server: s, accepted: accepted, tcpConn: tcp, acceptedAt: time.Now()}
 	if s.connContext != nil {
 		base = s.connContext(base, accepted)
@@ -217,11 +241,7 @@ func (s *Server) startConn(accepted net.Conn, cfg *tls.Config, base context.Cont
 	} else {
 		c.readBufConn = newReadBufConn(accepted)
 	}
-	s.mu.Lock()
-	s.conns[c] = struct{}{}
-	s.mu.Unlock()
-	c.reportState(http.StateNew)
-	go c.serveConn()
+	return c
 }
 
 // Shutdown stops accepting, closes idle connections, and waits for the others until ctx ends.
@@ -231,6 +251,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, 200*time.Millisecond) {
 		if s.closeIdleConns() == 0 {
 			s.stopWatcher()
+			s.awaitLoop()
 			return nil
 		}
 		t := time.NewTimer(wait)
@@ -249,19 +270,54 @@ func (s *Server) Close() error {
 	s.stopAccepting()
 	err := s.httpServer.Close()
 	s.mu.Lock()
+	s.closed = true
 	for c := range s.conns {
 		abortConn(c.accepted)
 		c.handleClientGone()
 	}
+	if s.loop != nil {
+		s.loop.closeAll()
+	}
 	s.mu.Unlock()
 	s.stopWatcher()
+	s.awaitLoop()
 	return err
 }
 
+// headTimeout bounds the time for a request head to arrive, idleTimeout the wait for the next request.
+func (s *Server) headTimeout() time.Duration {
+	if s.httpServer.ReadHeaderTimeout > 0 {
+		return s.httpServer.ReadHeaderTimeout
+	}
+	return s.httpServer.ReadTimeout
+}
+
+func (s *Server) idleTimeout() time.Duration {
+	if s.httpServer.IdleTimeout > 0 {
+		return s.httpServer.IdleTimeout
+	}
+	return s.httpServer.ReadTimeout
+}
+
+// awaitLoop waits until the request loop has ended. All its connections must be closed or closing.
+func (s *Server) awaitLoop() {
+	s.mu.Lock()
+	l := s.loop
+	s.mu.Unlock()
+	if l != nil {
+		l.awaitEnd()
+	}
+}
+
 func (s *Server) stopAccepting() {
-	s.stopping.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.stopping.Swap(true) {
+		close(s.stopped)
+	}
+	if s.loop != nil {
+		s.loop.stopAccepting()
+	}
 	for l := range s.listeners {
 		_ = l.Close() // its Serve returns
 	}
@@ -290,7 +346,11 @@ func (s *Server) closeIdleConns() int {
 			abortConn(c.accepted)
 		}
 	}
-	return len(s.conns)
+	n := len(s.conns) + s.adopting
+	if s.loop != nil {
+		n += s.loop.closeIdle()
+	}
+	return n
 }
 
 func (s *Server) logf(format string, args ...any) {

@@ -62,6 +62,15 @@ func (t *Transport) roundTrip(req *http.Request, p ProgressObserver) (*http.Resp
 	if needsNetHTTP(req) {
 		return t.singleSend.RoundTrip(withClientTrace(req, p))
 	}
+	connect := t.getConn
+	if !isRepeatable(req) {
+		connect = t.dialConn // a pooled connection may be closing, and the request cannot be sent twice
+	}
+	return t.roundTripOn(req, connect, p)
+}
+
+// roundTripOn sends a request on a connection that connect returns.
+func (t *Transport) roundTripOn(req *http.Request, connect func(context.Context, connKey) (*pooledConn, error), p ProgressObserver) (*http.Response, error) {
 	out := getOutput()
 	defer putOutput(out)
 	var err error
@@ -70,10 +79,6 @@ func (t *Transport) roundTrip(req *http.Request, p ProgressObserver) (*http.Resp
 		return nil, err
 	}
 	at := connKey{req.URL.Scheme, req.URL.Host}
-	connect := t.getConn
-	if !isRepeatable(req) {
-		connect = t.dialConn // a pooled connection may be closing, and the request cannot be sent twice
-	}
 	var lost error // the error of the first attempt, during the second
 	for {
 		k, err := connect(req.Context(), at)
@@ -401,6 +406,12 @@ func (t *Transport) sendRequest(k *pooledConn, req *http.Request, out []byte, mo
 	default:
 		reportSent(p)
 	}
+	return t.awaitResponse(x, req, sent)
+}
+
+// awaitResponse reads the head of the response. sent is the error of the write.
+func (t *Transport) awaitResponse(x *exchange, req *http.Request, sent error) (resp *http.Response, far sendResult, err error) {
+	k := x.conn
 	resp, err = x.readResponseHead(req)
 	if err != nil {
 		if !x.responseStarted && (err == io.EOF && k.wasClosedUnread() || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
