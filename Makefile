@@ -44,6 +44,10 @@ test-reproducible: ## build the release of HEAD in two folders, once with an emp
 test-packages: ## install, upgrade, remove and purge the deb and the rpm in a Debian root (needs root, debootstrap and Debian's archive)
 	GO='$(GO)' deploy/package/check.sh bin/packages
 
+.PHONY: test-containers
+test-containers: ## build the image, run both Compose files with podman, kill containers and cut networks (needs root; pulls nothing)
+	GO='$(GO)' deploy/compose/check.sh $(IMAGE)
+
 .PHONY: test
 test: ## vet and run every test
 # The tests of the tiers wait for clocks more than they compute, so twice as many packages as cores run at a time.
