@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
 )
@@ -50,6 +51,31 @@ func (a *agent) buildInjuries() map[Kind]injury {
 	}
 	out[ProcessPause] = &processPause{files: a.files}
 	out[ProcessSlow] = newProcessSlow(a.files)
+	out[WorkerSpot] = &processSpot{processKill: kill, kills: map[string]*time.Timer{}}
+	clock := &clockInjury{files: a.files}
+	for _, k := range []Kind{ClockJump, ClockDrift, ClockFreeze} {
+		out[k] = clock
+	}
+	cert := &certInjury{files: a.files, restart: kill, log: a.log}
+	for _, k := range []Kind{CertExpired, CertWrongCA, CertWrongRole, CertRotate} {
+		out[k] = cert
+	}
+	disk := &straceInjury{files: a.files, binary: a.binary, kill: kill, tracers: map[string]*tracer{}}
+	for _, k := range []Kind{DiskFull, DiskEIO, DiskSlow, ProcessKillAtSync} {
+		out[k] = disk
+	}
+	state := &stateInjury{files: a.files, cert: cert}
+	for _, k := range []Kind{DiskDamagedSnapshot, DiskTornPlan, DiskDeletedDir} {
+		out[k] = state
+	}
+	operator := &operatorInjury{files: a.files}
+	for _, k := range []Kind{Drain, OperatorNonsense, OperatorTwoAtOnce, OperatorDrainAll, OperatorOldArchive, OperatorRemoveVoter} {
+		out[k] = operator
+	}
+	input := &inputInjury{files: a.files, senders: map[string]*inputSender{}}
+	for k := range inputRoles {
+		out[k] = input
+	}
 	worker := &workerInjury{files: a.files}
 	for k := range workerModes {
 		out[k] = worker
@@ -71,8 +97,14 @@ func (a *agent) run(ctx context.Context, socket string) error {
 // exclusiveGroups returns the group of kinds of which a victim has at most one fault at a time: two would clear each other.
 func exclusiveGroups(k Kind) string {
 	switch k {
-	case ProcessKill, ProcessPause, ProcessSlow, WorkerDead, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalDead:
+	case ProcessKill, ProcessPause, ProcessSlow, WorkerDead, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalDead, WorkerSpot, ProcessKillAtSync:
 		return "process"
+	case ClockJump, ClockDrift, ClockFreeze:
+		return "clock"
+	case CertExpired, CertWrongCA, CertWrongRole, CertRotate:
+		return "certificate"
+	case DiskFull, DiskEIO, DiskSlow, DiskDamagedSnapshot, DiskTornPlan, DiskDeletedDir:
+		return "disk"
 	}
 	if workerModes[k] != nil {
 		return "worker"

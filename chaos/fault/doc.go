@@ -28,5 +28,5 @@
 //
 // # Limits
 //
-// Everything is on loopback and needs no privileges, except disk_full, which mounts a small tmpfs and needs root.
+// Everything is on loopback and needs no privileges. Faults of disks that fail system calls need strace.
 package fault

@@ -56,6 +56,51 @@ const (
 	WorkerLoseEvents Kind = "worker_lose_events"
 )
 
+// Faults of clocks: the wall clock of a process that has fleet.ClockEnv, as the fleet's have. The system's is not changed.
+const (
+	ClockJump   Kind = "clock_jump"
+	ClockDrift  Kind = "clock_drift"
+	ClockFreeze Kind = "clock_freeze"
+)
+
+// Faults of certificates.
+const (
+	CertExpired   Kind = "cert_expired"
+	CertWrongCA   Kind = "cert_wrong_ca"
+	CertWrongRole Kind = "cert_wrong_role"
+	CertRotate    Kind = "cert_rotate"
+)
+
+// Faults of disks: of the files in a node's state directory.
+const (
+	DiskFull            Kind = "disk_full"
+	DiskEIO             Kind = "disk_eio"
+	DiskSlow            Kind = "disk_slow"
+	DiskDamagedSnapshot Kind = "disk_damaged_snapshot"
+	DiskTornPlan        Kind = "disk_torn_plan"
+	DiskDeletedDir      Kind = "disk_deleted_dir"
+	ProcessKillAtSync   Kind = "process_kill_at_sync"
+)
+
+// Faults of input, sent to public listeners.
+const (
+	InputDNSGarbage  Kind = "input_dns_garbage"
+	InputDNSFlood    Kind = "input_dns_flood"
+	InputSlowClients Kind = "input_slow_clients"
+	InputHugeBodies  Kind = "input_huge_bodies"
+)
+
+// Mistakes of operators.
+const (
+	// Drain drains a region, zone or worker, as in chaos/sim.
+	Drain               Kind = "drain"
+	OperatorNonsense    Kind = "operator_nonsense_spec"
+	OperatorTwoAtOnce   Kind = "operator_two_at_once"
+	OperatorDrainAll    Kind = "operator_drain_all"
+	OperatorOldArchive  Kind = "operator_old_archive"
+	OperatorRemoveVoter Kind = "operator_remove_voter"
+)
+
 // Scope is a field of Target.
 type Scope string
 
@@ -122,6 +167,7 @@ const (
 var (
 	linkScopes    = []Scope{ScopeLink, ScopeNode, ScopeRegion, ScopeZone, ScopeWorker}
 	processScopes = []Scope{ScopeNode, ScopeRegion, ScopeZone, ScopeWorker}
+	nodeScopes    = []Scope{ScopeNode, ScopeRegion, ScopeZone}
 	workerScopes  = []Scope{ScopeWorker, ScopeZone, ScopeRegion}
 )
 
@@ -142,6 +188,11 @@ func durationParam(name, summary, unset, low, high string) Param {
 }
 
 var restartParam = Param{Name: "restart", Summary: "whether the process is started again when the fault ends", Unit: "yes|no", Default: "yes"}
+
+var restartNodeParam = Param{Name: "restart", Summary: "whether the node is restarted, at both ends of the fault, so that it has to start with the files", Unit: "yes|no", Default: "no"}
+
+// rateParam bounds a flood: more than a small machine sends.
+var rateParam = Param{Name: "rate", Summary: "messages a second to each name server", Unit: "factor", Default: "200", Min: "1", Max: "20000"}
 
 var catalog = []Info{
 	{LinkDelay, "adds a one-way delay", linkParams(durationParam("delay", "added to each direction", "", "1ms", "10s")), linkScopes, true, ""},
@@ -173,5 +224,45 @@ var catalog = []Info{
 	{WorkerFail, "answers a share of requests with an error", []Param{shareParam("share", "of requests", "1"), {Name: "status", Summary: "the HTTP status", Unit: "count", Default: "500", Min: "400", Max: "599"}}, workerScopes, true, ""},
 	{WorkerOOM, "fails running and new requests with a CUDA out-of-memory error", nil, workerScopes, true, ""},
 	{WorkerLeak, "leaks memory with each request, and restarts when it has run out", []Param{{Name: "requests", Summary: "until it runs out", Unit: "count", Default: "100", Min: "1", Max: "1000000"}, durationParam("restart", "how long a restart takes", "10s", "1ms", "10m")}, workerScopes, true, ""},
+	{WorkerRefuse, "resets every connection; running streams continue", nil, workerScopes, true, ""},
+	{WorkerHang, "answers requests with their headers and nothing else", nil, workerScopes, true, ""},
+	{WorkerTrickle, "sends one token of each stream in an interval", []Param{durationParam("interval", "between two tokens", "1s", "1ms", "1m")}, workerScopes, true, ""},
+	{WorkerWrong, "generates other text than the model, as with wrong weights", nil, workerScopes, true, ""},
+	{WorkerLieMetrics, "reports an idle engine, also when it is busy", nil, workerScopes, true, ""},
+	{WorkerLieHealth, "reports the contrary of its health: \"healthy\" fails every request, \"unhealthy\" serves them", []Param{{Name: "claim", Summary: "what it reports", Unit: "healthy|unhealthy", Default: "healthy"}}, workerScopes, true, ""},
+	{WorkerPoison, "ends its process when a request contains a text", []Param{{Name: "text", Summary: "in the body of a request", Unit: "text", Required: true}, durationParam("restart", "how long a restart takes", "10s", "1ms", "10m")}, workerScopes, true, ""},
+	{WorkerColdStart, "ends its process, which listens again after its weights are loaded, with an empty cache", []Param{durationParam("restart", "how long the start takes", "10s", "1ms", "10m")}, workerScopes, true, ""},
+	{WorkerKeyRevoked, "accepts no API key, except for its health page", nil, workerScopes, true, ""},
+	{WorkerLoseEvents, "loses batches of its cache events, also for replay", []Param{shareParam("share", "of batches", "1")}, workerScopes, true, ""},
+	{WorkerSpot, "gets SIGTERM at once and SIGKILL after the notice, and is started again when the fault ends", []Param{durationParam("notice", "between the two", "30s", "100ms", "10m")}, workerScopes, true, ""},
 	{WorkerDieStream, "cuts the connection of a share of streams after some tokens", []Param{shareParam("share", "of requests", "1"), {Name: "after_tokens", Summary: "tokens before the cut", Unit: "count", Default: "1", Min: "1", Max: "1000000"}}, workerScopes, true, ""},
+
+	{ClockJump, "sets the wall clock of global nodes ahead or back", []Param{durationParam("jump", "ahead, or back if negative", "", "-24h", "24h")}, []Scope{ScopeNode, ScopeRegion}, true, ""},
+	{ClockDrift, "lets the wall clock of global nodes run too fast or too slow", []Param{{Name: "rate", Summary: "gained for each second; negative: lost", Unit: "factor", Min: "-0.5", Max: "0.5", Required: true}}, []Scope{ScopeNode, ScopeRegion}, true, ""},
+	{ClockFreeze, "stops the wall clock of global nodes", nil, []Scope{ScopeNode, ScopeRegion}, true, ""},
+
+	{CertExpired, "replaces certificates by ones that expire soon, while they are in use", []Param{durationParam("ttl", "until it expires; negative: it has expired already", "3s", "-30m", "10m"), restartNodeParam}, nodeScopes, true, ""},
+	{CertWrongCA, "replaces certificates by ones of another authority", []Param{restartNodeParam}, nodeScopes, true, ""},
+	{CertWrongRole, "replaces certificates by ones of the operator's role", []Param{restartNodeParam}, nodeScopes, true, ""},
+	{CertRotate, "replaces certificates by new valid ones, and by the earlier ones when the fault ends", []Param{restartNodeParam}, nodeScopes, true, ""},
+
+	{DiskFull, "fails writes to the node's files with ENOSPC", nil, nodeScopes, true, "strace"},
+	{DiskEIO, "fails syncs and writes of the node's files with EIO", nil, nodeScopes, true, "strace"},
+	{DiskSlow, "delays each sync and write of the node's files", []Param{durationParam("delay", "of each call", "80ms", "1ms", "10s")}, nodeScopes, true, "strace"},
+	{ProcessKillAtSync, "kills the process at its k-th sync of its files, and starts it again when the fault ends", []Param{{Name: "k", Summary: "which sync, from 1", Unit: "count", Default: "1", Min: "1", Max: "10000"}}, nodeScopes, true, "strace"},
+	{DiskDamagedSnapshot, "restarts a global node with one bit of its newest snapshot changed", nil, []Scope{ScopeNode}, true, ""},
+	{DiskTornPlan, "restarts the node with its persisted plan or directive torn in the middle", nil, nodeScopes, true, ""},
+	{DiskDeletedDir, "takes the node's state directory away; open files stay open", []Param{restartNodeParam}, nodeScopes, true, ""},
+
+	{InputDNSGarbage, "sends malformed DNS messages to name servers", []Param{rateParam}, nodeScopes, true, ""},
+	{InputDNSFlood, "sends DNS queries for names that do not exist", []Param{rateParam}, nodeScopes, true, ""},
+	{InputSlowClients, "opens connections to gateways and sends request heads byte by byte", []Param{{Name: "count", Summary: "connections of each gateway", Unit: "count", Default: "50", Min: "1", Max: "2000"}, durationParam("interval", "between two bytes", "500ms", "10ms", "1m")}, nodeScopes, true, ""},
+	{InputHugeBodies, "sends requests with huge bodies to gateways", []Param{{Name: "count", Summary: "concurrent requests of each gateway", Unit: "count", Default: "4", Min: "1", Max: "100"}, {Name: "size", Summary: "of a body", Unit: "bytes", Default: "67108864", Min: "1", Max: "1073741824"}}, nodeScopes, true, ""},
+
+	{Drain, "drains a region, a zone or workers through the admin API", []Param{durationParam("over", "in which traffic leaves; 0s: at once", "0s", "0s", "1h"), {Name: "force", Summary: "whether it drains even if too little remains", Unit: "yes|no", Default: "no"}}, workerScopes, true, ""},
+	{OperatorNonsense, "applies a spec that is nonsense; it has to be refused", nil, nil, true, ""},
+	{OperatorTwoAtOnce, "lets two operators replace one version of the spec at the same time; one has to be refused", nil, nil, true, ""},
+	{OperatorDrainAll, "drains one region after the other, the last too; that has to be refused", nil, nil, true, ""},
+	{OperatorOldArchive, "changes the spec and then restores an archive of before", nil, nil, true, ""},
+	{OperatorRemoveVoter, "removes a voter from the Raft cluster, and adds it again when the fault ends", nil, []Scope{ScopeNode}, true, ""},
 }

@@ -15,6 +15,7 @@ func tryLock(*os.File) error { return errNotHere }
 
 func ownSession() *syscall.SysProcAttr { return nil }
 
-func pauseProcess(int) error    { return errNotHere }
-func continueProcess(int) error { return errNotHere }
-func killProcess(int) error     { return errNotHere }
+func pauseProcess(int) error     { return errNotHere }
+func continueProcess(int) error  { return errNotHere }
+func killProcess(int) error      { return errNotHere }
+func terminateProcess(int) error { return errNotHere }

@@ -20,9 +20,10 @@ func tryLock(f *os.File) error {
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // Signals to a process of the fleet.
-func pauseProcess(pid int) error    { return ignoreGone(syscall.Kill(pid, syscall.SIGSTOP)) }
-func continueProcess(pid int) error { return ignoreGone(syscall.Kill(pid, syscall.SIGCONT)) }
-func killProcess(pid int) error     { return ignoreGone(syscall.Kill(pid, syscall.SIGKILL)) }
+func pauseProcess(pid int) error     { return ignoreGone(syscall.Kill(pid, syscall.SIGSTOP)) }
+func continueProcess(pid int) error  { return ignoreGone(syscall.Kill(pid, syscall.SIGCONT)) }
+func killProcess(pid int) error      { return ignoreGone(syscall.Kill(pid, syscall.SIGKILL)) }
+func terminateProcess(pid int) error { return ignoreGone(syscall.Kill(pid, syscall.SIGTERM)) }
 
 func ignoreGone(err error) error {
 	if errors.Is(err, syscall.ESRCH) {

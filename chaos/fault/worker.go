@@ -32,6 +32,26 @@ var workerModes = map[Kind]func(param func(string) string) gpu.Chaos{
 	WorkerLeak: func(param func(string) string) gpu.Chaos {
 		return gpu.Chaos{Mode: gpu.ModeLeak, Requests: parseCount(param("requests")), Restart: param("restart")}
 	},
+	WorkerRefuse: func(func(string) string) gpu.Chaos { return gpu.Chaos{Mode: gpu.ModeRefuse} },
+	WorkerHang:   func(func(string) string) gpu.Chaos { return gpu.Chaos{Mode: gpu.ModeHang} },
+	WorkerTrickle: func(param func(string) string) gpu.Chaos {
+		return gpu.Chaos{Mode: gpu.ModeTrickle, Interval: param("interval")}
+	},
+	WorkerWrong:      func(func(string) string) gpu.Chaos { return gpu.Chaos{Mode: gpu.ModeWrong} },
+	WorkerLieMetrics: func(func(string) string) gpu.Chaos { return gpu.Chaos{Mode: gpu.ModeLieMetrics} },
+	WorkerLieHealth: func(param func(string) string) gpu.Chaos {
+		return gpu.Chaos{Mode: gpu.ModeLieHealth, Healthy: param("claim") == "healthy"}
+	},
+	WorkerPoison: func(param func(string) string) gpu.Chaos {
+		return gpu.Chaos{Mode: gpu.ModePoison, Text: param("text"), Restart: param("restart")}
+	},
+	WorkerColdStart: func(param func(string) string) gpu.Chaos {
+		return gpu.Chaos{Mode: gpu.ModeColdStart, Restart: param("restart")}
+	},
+	WorkerKeyRevoked: func(func(string) string) gpu.Chaos { return gpu.Chaos{Mode: gpu.ModeKeyRevoked} },
+	WorkerLoseEvents: func(param func(string) string) gpu.Chaos {
+		return gpu.Chaos{Mode: gpu.ModeLoseEvents, Share: parseShare(param("share"))}
+	},
 	WorkerDieStream: func(param func(string) string) gpu.Chaos {
 		return gpu.Chaos{Mode: gpu.ModeDieMidstream, AfterTokens: parseCount(param("after_tokens")), Share: parseShare(param("share"))}
 	},

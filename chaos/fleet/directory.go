@@ -217,6 +217,18 @@ func (n Node) certIdentity() (identity.ID, bool) {
 	return id, true
 }
 
+// CertFiles returns the identity of a node and the files of its certificate; false for workers, which have none.
+func (p *Files) CertFiles(n Node) (identity.ID, identity.CertFiles, bool) {
+	id, ok := n.certIdentity()
+	return id, id.FilesIn(p.certDir()), ok
+}
+
+// CertDir is the directory of the fleet's authority and certificates.
+func (p *Files) CertDir() string { return p.certDir() }
+
+// StateDir is the directory of a node's state.
+func (p *Files) StateDir(n Node) string { return filepath.Join(p.Dir, "state", n.ID()) }
+
 // AdminSocket is where a node's admin interface listens.
 func (n Node) AdminSocket() string {
 	return filepath.Join(admin.RuntimeDir(), n.Role+"-"+n.Name+".sock")

@@ -103,7 +103,7 @@ func (p *Files) writeNodeConfigs() error {
 		id, _ := n.certIdentity()
 		certs := id.FilesIn(p.certDir())
 		d := nodeData{
-			Node: n, Dir: filepath.Join(p.Dir, "state", n.ID()),
+			Node: n, Dir: p.StateDir(n),
 			Cert: certs.Cert, KeyFile: certs.Key, CA: certs.CA, Socket: n.AdminSocket(), Places: p.placesPath(), Spec: p.SpecPath(),
 			Seed: workerSeed(n.ID()), Answers: AnswerSeed, Far: p.Layout.Relays && !p.Layout.NoDelay,
 		}

@@ -45,6 +45,9 @@ func (o *answerWriter) streamAnswer(ctx context.Context) {
 		control.SetWriteDeadline(time.Now().Add(writeTimeout))
 		for ; sent < made; sent++ {
 			o.abortByChaos(sent)
+			if !o.trickleByChaos(ctx) {
+				return
+			}
 			if !o.sendBytes(o.encodeToken(sent, ended && sent == made-1)) {
 				return
 			}
@@ -84,6 +87,7 @@ func (o *answerWriter) failStream(err error) {
 	if !errors.Is(err, errOOM) {
 		return
 	}
+	o.abortIfDown()
 	if o.job.kind == kindAnthropic {
 		o.sendBytes(encodeAnthropicError(err.Error()))
 		return
@@ -112,12 +116,38 @@ func (o *answerWriter) abortByChaos(sent int) {
 	}
 }
 
+// abortIfDown cuts the connection of an answer whose process has ended.
+func (o *answerWriter) abortIfDown() {
+	if o.server.chaos.down.Load() {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// trickleByChaos delays a token in ModeTrickle; false when the client has left.
+func (o *answerWriter) trickleByChaos(ctx context.Context) bool {
+	c := o.server.chaos.loadCurrent()
+	if c.Mode != ModeTrickle {
+		return true
+	}
+	interval, _ := time.ParseDuration(c.Interval) // checked when it was set
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	}
+	http.NewResponseController(o.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	return true
+}
+
 // writeWhole waits for all tokens and answers in one piece.
 func (o *answerWriter) writeWhole(ctx context.Context) {
 	for made, ended := 0, false; !ended; {
 		var err error
 		if made, ended, err = o.answer.waitTokens(ctx, made); err != nil {
 			if errors.Is(err, errOOM) {
+				o.abortIfDown()
 				writeError(o.w, http.StatusInternalServerError, err.Error())
 			}
 			return

@@ -50,8 +50,20 @@
 //	                                                    out of memory as in oom, and restarts with an empty cache
 //	{"mode": "die_midstream", "after_tokens": 8}        cuts the connection of a stream after this many tokens
 //
-// Every mode also takes "share" (0..1, default 1: the fraction of requests that fail or die_midstream affect) and
-// "for" (a duration such as "10s", after which the worker is ok again).
+//	{"mode": "refuse"}                                  resets every connection; running streams continue
+//	{"mode": "hang"}                                    answers a request with its headers and nothing else
+//	{"mode": "trickle", "interval": "1s"}               sends one token of each stream in this time
+//	{"mode": "wrong"}                                   generates other text than the model, as with wrong weights
+//	{"mode": "lie_metrics"}                             reports an idle engine, also when it is busy
+//	{"mode": "lie_health", "healthy": true, "status": 500}  reports that it is healthy and fails every request; with false
+//	                                                    it serves, and /health returns 503
+//	{"mode": "poison", "text": "X", "restart": "10s"}   a request whose body contains the text ends the process
+//	{"mode": "cold_start", "restart": "10s"}            ends the process; it listens again after this time, with an empty cache
+//	{"mode": "key_revoked"}                             accepts no API key, except for the health page
+//	{"mode": "lose_events", "share": 0.1}               loses this fraction of the batches of cache events
+//
+// Every mode also takes "share" (0..1, default 1: the fraction of requests that fail or die_midstream affect), "for" (a
+// duration such as "10s", after which the worker is ok again) and "lease" (a name, for who clears it).
 //
 // # Limits
 //

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type engineDriver struct {
 
 	publisher   *eventPublisher // of cache events; nil for none
 	arrayEvents bool            // events are encoded as arrays
+	eventLoss   float64         // the share of batches of events that are lost
+	lossRand    *rand.Rand
 }
 
 // pendingAnswer is the connection between a request in the engine and its handler.
@@ -43,7 +46,7 @@ type pendingAnswer struct {
 func newDriver(e *Engine, speed float64, m *workerMetrics) *engineDriver {
 	return &engineDriver{
 		engine: e, speed: speed, startedAt: time.Now(), metrics: m,
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), lossRand: rand.New(rand.NewPCG(1, 0x1055)),
 	}
 }
 
@@ -184,6 +187,15 @@ func (d *engineDriver) setPace(stalled bool, slowdown float64, dead bool) {
 		d.failAll()
 	}
 	d.wakeLoop()
+}
+
+// setEventLoss loses a share of the batches of cache events.
+func (d *engineDriver) setEventLoss(share float64, lossy bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.eventLoss = 0; lossy {
+		d.eventLoss = share
+	}
 }
 
 // failAll fails all requests. The lock must be held.

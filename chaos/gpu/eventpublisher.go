@@ -94,16 +94,23 @@ func (p *eventPublisher) acceptConns(l net.Listener, kind string, serve func(*zm
 	}
 }
 
-// publishBatch numbers a batch and sends it to all subscribers without blocking.
-func (p *eventPublisher) publishBatch(payload []byte) {
+// publishBatch numbers a batch and sends it to all subscribers without blocking. A lost one is numbered, and neither sent
+// nor kept for replay.
+func (p *eventPublisher) publishBatch(payload []byte, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := numberedBatch{p.nextSeq, payload}
 	p.nextSeq++
+	if lost {
+		payload = nil
+	}
 	if len(p.pastBatches) == replayBatches {
 		p.pastBatches = append(p.pastBatches[:0:0], p.pastBatches[replayBatches/10:]...)
 	}
 	p.pastBatches = append(p.pastBatches, payload)
+	if lost {
+		return
+	}
 	for ch := range p.subscribers {
 		select {
 		case ch <- n:
@@ -171,6 +178,9 @@ func (p *eventPublisher) serveReplay(z *zmtp.PeerConn) {
 		past := p.pastBatches[min(from-first, uint64(len(p.pastBatches))):]
 		p.mu.Unlock()
 		for i, payload := range past {
+			if payload == nil { // lost
+				continue
+			}
 			if z.SendMessage(nil, p.topic, binary.BigEndian.AppendUint64(nil, from+uint64(i)), payload) != nil {
 				return
 			}
@@ -187,7 +197,7 @@ func (d *engineDriver) publishChanges() {
 		return
 	}
 	if b := d.engine.cache.journal.encodeBatch(d.arrayEvents, time.Now()); b != nil {
-		d.publisher.publishBatch(b)
+		d.publisher.publishBatch(b, d.eventLoss > 0 && d.lossRand.Float64() < d.eventLoss)
 	}
 }
 

@@ -26,7 +26,7 @@ func (s *Server) generationHandler(k endpointKind) http.HandlerFunc {
 			return
 		}
 		j, ok := s.readJob(w, r, k)
-		if !ok {
+		if !ok || s.resetByChaos(w, r) || s.hangByChaos(w, r, j.stream) {
 			return
 		}
 		defer s.adapters.acquireAdapter(j.model)()
@@ -58,6 +58,8 @@ func (s *Server) refuseByChaos(w http.ResponseWriter, draw float64) bool {
 	switch {
 	case c.appliesTo(ModeFail, draw):
 		writeError(w, c.Status, "the worker is in chaos mode fail")
+	case c.Mode == ModeLieHealth && c.Healthy:
+		writeError(w, c.Status, "the worker is in chaos mode lie_health")
 	case c.Mode == ModeOOM || s.chaos.memoryGone.Load():
 		writeError(w, http.StatusInternalServerError, oomMessage)
 	default:
@@ -80,7 +82,8 @@ func (s *Server) readJob(w http.ResponseWriter, r *http.Request, k endpointKind)
 	if !ok {
 		return nil, false
 	}
-	j, err := decodeJob(k, raw, s.servedName(raw), s.driver.engineLimits(), s.cfg.AnswerSeed)
+	s.chaos.takePoison(raw)
+	j, err := decodeJob(k, raw, s.servedName(raw), s.driver.engineLimits(), s.answerSeed())
 	switch {
 	case errors.Is(err, errModel):
 		writeError(w, http.StatusNotFound, strings.TrimPrefix(err.Error(), errModel.Error()+": "))

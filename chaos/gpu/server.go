@@ -248,6 +248,9 @@ func (s *Server) newHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
 		defer s.handlers.Done()
+		if s.resetByChaos(w, r) {
+			return
+		}
 		if !s.isAuthorized(r) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeError(w, http.StatusUnauthorized, "Unauthorized")
@@ -259,6 +262,9 @@ func (s *Server) newHandler() http.Handler {
 
 // isAuthorized reports whether a request may be served: it has one of the keys, or is for the health page.
 func (s *Server) isAuthorized(r *http.Request) bool {
+	if s.chaos.loadCurrent().Mode == ModeKeyRevoked && r.URL.Path != "/health" && r.URL.Path != "/chaos" {
+		return false
+	}
 	if s.cfg.APIKeys == nil || r.URL.Path == "/health" {
 		return true
 	}
@@ -329,6 +335,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	switch c := s.chaos.loadCurrent(); {
 	case c.Mode == ModeFail:
 		w.WriteHeader(c.Status)
+	case c.Mode == ModeLieHealth && !c.Healthy:
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case c.Mode == ModeOOM || s.chaos.memoryGone.Load():
 		w.WriteHeader(http.StatusServiceUnavailable)
 	default:
@@ -342,6 +350,9 @@ func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	g, c := s.driver.engineStats()
+	if s.chaos.loadCurrent().Mode == ModeLieMetrics {
+		g.Running, g.Waiting, g.KVUsage = 0, 0, 0
+	}
 	p := &metricsPage{labels: `engine="0",model_name=` + strconv.Quote(s.cfg.ServedModel), buf: make([]byte, 0, 16<<10)}
 	p.addSingle("gauge", "num_requests_running", "Number of requests in model execution batches.", float64(g.Running))
 	p.addSingle("gauge", "num_requests_waiting", "Number of requests waiting to be processed.", float64(g.Waiting))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/fault"
 	"github.com/spillway-lb/spillway/chaos/fleet"
 	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/consensus"
@@ -80,7 +81,7 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Runner, error) {
 		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, MaxProxiedRequests: c.HTTP.MaxProxied, ProxyCA: proxyCA, UplinkListen: c.Uplink.Listen,
 		HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, Trusted: c.HTTP.ProxyTrust(), ProxyHeaders: c.HTTP.ProxyProtocol, DNSCert: dnsCert,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: parseGrants(c.Admin),
-		SpecName: c.Spec, Spec: text, MaxMeasurementAge: convertRTTRetention(c.Geo),
+		SpecName: c.Spec, Spec: text, MaxMeasurementAge: convertRTTRetention(c.Geo), WallClock: fault.WallClock(),
 	})
 }
 
