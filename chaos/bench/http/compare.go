@@ -1,6 +1,9 @@
+//go:build !windows
+
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -18,6 +21,8 @@ var suites = []struct {
 	run  func(o *httpBenchOptions, all []*benchSystem, worker string) error
 }{
 	{"request", measureRequests},
+	{"paced", measurePacedRequests},
+	{"workers", measureWorkers},
 	{"event", measureEvents},
 	{"memory", measureStreamMemory},
 	{"first", measureFirstToken},
@@ -121,7 +126,22 @@ func measureRequests(o *httpBenchOptions, all []*benchSystem, _ string) error {
 		return err
 	}
 	fmt.Printf("\nCPU per request of 1 KB, %d connections kept, %d rounds of %s, machine load %s\n", connectionCount, o.rounds, o.window, machine.LoadAverage())
-	return printTable(list, func(c hopComparison) float64 { return c.maxPerRequest })
+	return printTable(list, "request in a closed loop", func(c hopComparison) float64 { return c.maxPerRequest })
+}
+
+// measurePacedRequests measures the same requests at one rate for all. In a closed loop the clients and the worker of a slower
+// proxy sleep more often, and waking them counts as the proxy's time.
+func measurePacedRequests(o *httpBenchOptions, all []*benchSystem, _ string) error {
+	list, err := o.runRounds(all, func(s *benchSystem, l *benchLoad) error {
+		l.startPaced(connectionCount, o.pace/float64(len(s.hops)))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nCPU per request of 1 KB at %.0f requests/s, half of it where there are two hops, %d connections kept, %d rounds of %s, machine load %s\n",
+		o.pace, connectionCount, o.rounds, o.window, machine.LoadAverage())
+	return printTable(list, "request at one rate", func(c hopComparison) float64 { return c.maxPerRequest })
 }
 
 // measureEvents measures events of many streams.
@@ -138,46 +158,56 @@ func measureEvents(o *httpBenchOptions, all []*benchSystem, _ string) error {
 	}
 	fmt.Printf("\nCPU per event, %d streams of %d events/s, of %d where there are two hops, %d rounds of %s, machine load %s\n",
 		openStreamCount, 1_000_000/eventGapMicros, 1_000_000/slowEventGapMicros, o.rounds, o.window, machine.LoadAverage())
-	return printTable(list, func(c hopComparison) float64 { return c.maxPerEvent })
+	return printTable(list, "event", func(c hopComparison) float64 { return c.maxPerEvent })
 }
 
-// printTable prints each hop and its comparisons.
-func printTable(list []*systemFigures, bound func(hopComparison) float64) error {
+// printTable prints each hop and each pair of hops with their comparisons, and then what they show in words.
+func printTable(list []*systemFigures, unit string, bound func(hopComparison) float64) error {
 	theirs := map[string][]float64{}
 	for _, f := range list {
+		theirs[f.system.label] = f.sumOfHops() // of one hop, the same as the hop's
 		for _, h := range f.system.hops {
 			theirs[h.label] = f.cpu[h]
 		}
 	}
+	var lines []string
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "HOP\tCPU us\tWITH\tOURS/THEIRS\tLEAST\tGREATEST\tBOUND\t\tper s\tp50 ms\tp99 ms\tBAD")
+	compare := func(ours string, us []float64, c hopComparison) {
+		if len(theirs[c.peer]) == 0 {
+			return
+		}
+		ratios, verdict := ratiosOf(us, theirs[c.peer]), "\t"
+		if b := bound(c); b > 0 {
+			verdict = fmt.Sprintf("<= %.2f\tmet", b)
+			if medianOf(ratios) > b {
+				verdict = fmt.Sprintf("<= %.2f\tMISSED", b)
+			}
+			lines = append(lines, verdictLine(cmp.Or(hopTitles[ours], ours), cmp.Or(hopTitles[c.peer], c.peer), unit, ratios, b))
+		}
+		fmt.Fprintf(out, "\t\t%s\t%.2f\t%.2f\t%.2f\t%s\n", c.peer, medianOf(ratios), slices.Min(ratios), slices.Max(ratios), verdict)
+	}
 	for _, f := range list {
 		for _, h := range f.system.hops {
 			rest := fmt.Sprintf("\t%.0f\t%.2f\t%.2f\t%d of %d", medianOf(f.rate), medianOf(f.p50), medianOf(f.p99), f.bad, f.total)
 			fmt.Fprintf(out, "%s\t%.1f\t\t\t\t\t\t%s\n", h.label, medianOf(f.cpu[h]), rest)
 			for _, c := range hopComparisons[h.label] {
-				if len(theirs[c.peer]) == 0 {
-					continue
-				}
-				var ratios []float64
-				for i, us := range f.cpu[h] {
-					ratios = append(ratios, us/theirs[c.peer][i])
-				}
-				verdict := "\t"
-				if b := bound(c); b > 0 {
-					verdict = fmt.Sprintf("<= %.2f\tmet", b)
-					if medianOf(ratios) > b {
-						verdict = fmt.Sprintf("<= %.2f\tMISSED", b)
-					}
-				}
-				fmt.Fprintf(out, "\t\t%s\t%.2f\t%.2f\t%.2f\t%s\n", c.peer, medianOf(ratios), slices.Min(ratios), slices.Max(ratios), verdict)
+				compare(h.label, f.cpu[h], c)
 			}
+		}
+		if c, ok := pathComparisons[f.system.label]; ok {
+			fmt.Fprintf(out, "%s, both hops\t%.1f\n", f.system.label, medianOf(f.sumOfHops()))
+			compare(f.system.label, f.sumOfHops(), c)
 		}
 		if f.problem != nil {
 			fmt.Fprintf(out, "%s: %v\n", f.system.label, f.problem)
 		}
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	printVerdicts(lines)
+	return nil
 }
 
 func medianOf(all []float64) float64 {

@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -109,6 +111,51 @@ func (l *benchLoad) startClosedLoop(conns int) {
 				}
 			}
 		})
+	}
+}
+
+// startPaced sends requests at a rate over a number of connections, each in even steps. A request that the answer before it
+// delays counts from when it was due.
+func (l *benchLoad) startPaced(conns int, perSecond float64) {
+	req := makeRequest("")
+	step := time.Duration(float64(conns) / perSecond * float64(time.Second))
+	began := time.Now()
+	for i := range conns {
+		l.wg.Go(func() {
+			due := began.Add(step * time.Duration(i) / time.Duration(conns))
+			for !l.isStopped() {
+				if err := l.sendPaced(req, &due, step); err != nil {
+					l.countFailure(err)
+				}
+			}
+		})
+	}
+}
+
+// sendPaced sends requests on one connection, one for each step, until one fails.
+func (l *benchLoad) sendPaced(req []byte, due *time.Time, step time.Duration) error {
+	c, err := l.dialSystem()
+	if err != nil {
+		time.Sleep(10 * time.Millisecond)
+		return err
+	}
+	defer l.closeConn(c)
+	br := bufio.NewReaderSize(c, 4096)
+	for {
+		from := *due
+		if wait := time.Until(*due); wait > 0 {
+			time.Sleep(wait)
+			from = time.Now() // the timer's lateness is not the server's
+		}
+		*due = due.Add(step)
+		if _, err := c.Write(req); err != nil {
+			return err
+		}
+		if err := readAnswer(br); err != nil {
+			return err
+		}
+		l.durations.addDuration(time.Since(from))
+		l.done.Add(1)
 	}
 }
 

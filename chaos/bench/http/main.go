@@ -1,3 +1,5 @@
+//go:build !windows
+
 // Command httpbench measures the cost of the request path: one relayed request, one relayed event of a stream, one
 // open stream, and the delay of a first token. It runs Spillway's real binary, a local instance alone and a gateway
 // with a local instance behind their mutual TLS, next to HAProxy and nginx if those are installed, in front of the
@@ -36,6 +38,7 @@ type httpBenchOptions struct {
 	rounds                   int
 	window                   time.Duration
 	onlySystems, suites      string
+	pace                     float64
 	heldStreams, soakStreams int
 	rates                    string
 	workerPID                int
@@ -50,21 +53,26 @@ func main() {
 	flag.StringVar(&o.beforeBinary, "before", "", "another binary to compare it with, such as that of the last commit")
 	flag.StringVar(&o.dir, "dir", "bin/httpbench", "where servers run")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each server")
-	flag.DurationVar(&o.window, "window", 2*time.Second, "length of a turn")
-	flag.StringVar(&o.onlySystems, "only", "local,path,secure,haproxy,haproxies,haproxies-secure,nginx", "what to run")
-	flag.StringVar(&o.suites, "suites", "request,event,memory,first", "what to measure")
+	flag.DurationVar(&o.window, "window", 1500*time.Millisecond, "length of a turn")
+	flag.StringVar(&o.onlySystems, "only", "local,path,secure,haproxy,haproxy-work,haproxies,haproxies-secure,nginx", "what to run")
+	flag.StringVar(&o.suites, "suites", "request,paced,workers,event,memory,first", "what to measure")
+	flag.Float64Var(&o.pace, "pace", 4000, "requests a second of the suites paced and workers")
 	flag.IntVar(&o.heldStreams, "held", 2000, "open streams whose memory is measured")
 	flag.StringVar(&o.rates, "rates", "1000", "streams a second of the suite first, several apart by commas")
 	flag.IntVar(&o.soakStreams, "soaked", 20_000, "streams that the suite soak holds open")
 	flag.DurationVar(&o.soakFor, "for", 5*time.Minute, "how long it does")
 	work := flag.String("work", "", "run only the worker, at this address")
+	addresses := flag.Int("addresses", 0, "run only so many workers, each at an address of its own")
 	flag.Parse()
 	var stop context.CancelFunc
 	contextOfRun, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := func() error { return runBench(&o) }
-	if *work != "" {
+	switch {
+	case *work != "":
 		run = func() error { return runWorker(*work) }
+	case *addresses > 0:
+		run = func() error { return runWorkers(*addresses) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "httpbench:", err)
@@ -85,7 +93,26 @@ func runWorker(addr string) error {
 	return nil
 }
 
+// runWorkers serves as many workers.
+func runWorkers(n int) error {
+	runtime.GOMAXPROCS(4)
+	failed := make(chan error, n)
+	for i := range n {
+		l, err := net.Listen("tcp", manyAddress(i))
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(contextOfRun, func() { _ = l.Close() })
+		go func() { failed <- acceptRequests(l, nil) }()
+	}
+	if err := <-failed; contextOfRun.Err() == nil {
+		return err
+	}
+	return nil
+}
+
 func runBench(o *httpBenchOptions) error {
+	defer printDuration(time.Now())
 	if runtime.NumCPU() < 2 {
 		return fmt.Errorf("servers and clients need a core each, and this machine has one")
 	}
@@ -101,6 +128,11 @@ func runBench(o *httpBenchOptions) error {
 	if err != nil {
 		return err
 	}
+	log, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", logPort)) // never read: the kernel drops what does not fit
+	if err != nil {
+		return err
+	}
+	defer log.Close()
 	worker := fmt.Sprintf("127.0.0.1:%d", workerPort)
 	cmd := exec.Command(self, "-work", worker)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

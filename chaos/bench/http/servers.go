@@ -1,3 +1,5 @@
+//go:build !windows
+
 package main
 
 import (
@@ -24,6 +26,7 @@ import (
 
 const (
 	workerPort     = 5600
+	logPort        = 5601 // takes the log lines of HAProxy with work
 	basePort       = 5610
 	portsPerSystem = 10
 )
@@ -36,6 +39,7 @@ type benchSystem struct {
 	hops          []*hopProcess // the one that clients connect to is first
 	prepare       func(s *benchSystem, dir string) error
 	secure        bool // clients connect to it with TLS
+	workerCount   int  // of a zone with many workers
 
 	port      int
 	fixedAddr string // the address, if nothing is started
@@ -83,6 +87,10 @@ func peerSystems(spillway string) []*benchSystem {
 		}
 	}
 	return []*benchSystem{
+		{
+			label: "haproxy-work", debianPackage: "haproxy",
+			hops: []*hopProcess{{label: "haproxy with work", command: []string{"haproxy", "-db", "-f", "haproxy.cfg"}}},
+		},
 		{label: "haproxy", debianPackage: "haproxy", hops: []*hopProcess{{label: "haproxy", command: []string{"haproxy", "-db", "-f", "haproxy.cfg"}}}},
 		pair("haproxies", "haproxy to TLS", "haproxy from TLS", false),
 		pair("haproxies-secure", "haproxy of TLS", "haproxy behind it", true),
@@ -99,13 +107,27 @@ type hopComparison struct {
 	maxPerRequest, maxPerEvent float64 // maximum ratio of ours to theirs; 0: shown without a bound
 }
 
-// hopComparisons by our hop. In addition to a proxy's work, a local instance chooses and queues, and a gateway
-// authenticates, limits and chooses.
+// hopComparisons by our hop. In addition to a proxy's work, a local instance reads the model in the body, chooses, queues and
+// counts, and a gateway authenticates, limits and chooses. "haproxy with work" looks the key up in a map, reads the model out
+// of the JSON body, counts by key in a stick table, and logs.
 var hopComparisons = map[string][]hopComparison{
-	"local":            {{"haproxy", 1.5, 1.1}, {"nginx", 0, 0}, {"local" + beforeSuffix, 0, 0}},
-	"gateway":          {{"haproxy to TLS", 2, 1.1}, {"haproxy", 2, 1.1}, {"gateway" + beforeSuffix, 0, 0}},
-	"gateway from TLS": {{"haproxy of TLS", 2, 1.1}, {"gateway from TLS" + beforeSuffix, 0, 0}},
+	"local":            {{"haproxy", 1, 0.9}, {"haproxy with work", 0.75, 0}, {"nginx", 0, 0}, {"local" + beforeSuffix, 0, 0}},
+	"gateway":          {{"haproxy to TLS", 1, 0.9}, {"haproxy", 2, 1.1}, {"gateway" + beforeSuffix, 0, 0}},
+	"gateway from TLS": {{"haproxy of TLS", 1, 0.9}, {"gateway from TLS" + beforeSuffix, 0, 0}},
 	"local of two":     {{"haproxy from TLS", 0, 0}, {"haproxy", 0, 0}, {"local of two" + beforeSuffix, 0, 0}},
+}
+
+// pathComparisons compare both hops together, by our system: mutual TLS is between them, and in the second also before them.
+var pathComparisons = map[string]hopComparison{
+	"path":   {"haproxies", 0.8, 0.75},
+	"secure": {"haproxies-secure", 0.8, 0.75},
+}
+
+// hopTitles are our hops and systems in words.
+var hopTitles = map[string]string{
+	"local": "a local instance", "gateway": "a gateway (mutual TLS to its zones)", "gateway from TLS": "a gateway with TLS on both sides",
+	"path": "the path of both tiers", "secure": "the path of both tiers, from TLS", "haproxy": "HAProxy", "haproxy with work": "HAProxy with comparable work",
+	"haproxy to TLS": "HAProxy to TLS", "haproxy of TLS": "HAProxy with TLS on both sides", "haproxies": "HAProxy twice", "haproxies-secure": "HAProxy twice, from TLS",
 }
 
 // configFiles is the archive of the programs' files, in a folder for each system.
@@ -126,6 +148,8 @@ func (s *benchSystem) Port(after ...int) int {
 func (s *benchSystem) Worker() string  { return s.worker }
 func (s *benchSystem) Dir() string     { return s.dir }
 func (s *benchSystem) KeyHash() string { return spec.HashKey(apiKey) }
+func (s *benchSystem) Key() string     { return apiKey }
+func (s *benchSystem) LogPort() int    { return logPort }
 
 // Secure reports whether clients connect with TLS.
 func (s *benchSystem) Secure() bool { return s.secure }
