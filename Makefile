@@ -160,6 +160,10 @@ fidelity: ## run the demo fleet in real time and in the simulator and compare th
 drills: build ## run every drill of the catalogue in the simulator and judge it; runs and reports are in bin/drill-runs; DRILLS="--seed 2"
 	./bin/spillway drill run --all --virtual --dir bin/drill-runs $(DRILLS)
 
+.PHONY: drills-live
+drills-live: build ## run DRILL (region-loss) live: a fleet of processes with relays, predicted and then measured; needs a quiet machine
+	./bin/spillway drill run $${DRILL:-region-loss} --dir bin/drill-runs $(DRILLS)
+
 .PHONY: large
 large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
 	SPILLWAY_LARGE=1 $(GO) test -run '^TestLargeSpecMeetsItsTargets$$' -count 1 -timeout 10m -v ./global

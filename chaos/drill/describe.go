@@ -1,6 +1,9 @@
 package drill
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // word is the check's result in a word.
 func (c *Check) word() string {
@@ -28,3 +31,9 @@ func (p *Prediction) cells() []string {
 
 // String is the check as a line.
 func (c *Check) String() string { return fmt.Sprintf("%-5s  %s: %s", c.word(), c.Text, c.Measured) }
+
+// String is the prediction as a line.
+func (p *Prediction) String() string {
+	c := p.cells()
+	return fmt.Sprintf("%s %s: predicted %s, measured %s (%s, allowed %s)", c[0], c[1], c[2], c[3], c[4], strings.TrimSpace(c[5]))
+}

@@ -80,7 +80,7 @@ func (g *Generator) sendRequest(ctx context.Context, c *loadClient, a *Arrival, 
 	}
 	now := time.Now()
 	g.stats.countRequest(&r, due, now, a)
-	g.reportOutcome(&r, due, now)
+	g.reportOutcome(number, &r, due, now)
 	g.recordOutcome(number, &r, due, now)
 }
 
@@ -314,6 +314,8 @@ func (g *Generator) appendBody(a *Arrival, model string) []byte {
 
 // RequestOutcome is the outcome of one request.
 type RequestOutcome struct {
+	// Number of the request in the order of the source, from 1 on. Skipped arrivals have none.
+	Number uint64
 	// Due is when the request should have been sent, First when its first token arrived (zero for none), Done when it
 	// ended.
 	Due, First, Done time.Time
@@ -328,12 +330,12 @@ type RequestOutcome struct {
 	Prompt, Output int
 }
 
-func (g *Generator) reportOutcome(r *requestResult, due, now time.Time) {
+func (g *Generator) reportOutcome(number uint64, r *requestResult, due, now time.Time) {
 	if g.cfg.OnOutcome == nil {
 		return
 	}
 	g.cfg.OnOutcome(RequestOutcome{
-		Due: due, First: r.firstToken, Done: now, Kind: r.outcome.String(), Status: r.status, Code: r.code, Route: r.route,
+		Number: number, Due: due, First: r.firstToken, Done: now, Kind: r.outcome.String(), Status: r.status, Code: r.code, Route: r.route,
 		Prompt: r.promptTokens, Output: r.outputTokens,
 	})
 }

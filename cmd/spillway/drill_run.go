@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spillway-lb/spillway/chaos/drill"
 	"github.com/spillway-lb/spillway/chaos/drill/archive"
+	"github.com/spillway-lb/spillway/chaos/drill/live"
 	"github.com/spillway-lb/spillway/chaos/drill/virtual"
 )
 
@@ -20,15 +23,18 @@ type drillRunOptions struct {
 	file, dir, output string
 	virtual, all      bool
 	seed              uint64
+	net               int
 }
 
 func newDrillRunCommand() *cobra.Command {
 	var o drillRunOptions
 	cmd := &cobra.Command{
-		Use:   "run [NAME | -f FILE | --all] --virtual",
+		Use:   "run [NAME | -f FILE | --all] [--virtual]",
 		Short: "Run a drill and judge it",
 		Long: `Run a drill and judge it. With --virtual it runs in the simulator, in seconds, and the same seed gives the same log to the last byte.
---all runs every drill of the catalogue that the simulator can carry; there a drill with an open finding may fail.`,
+Without it, it runs live: a fleet of processes with a relay on each link is started on this machine, and the same file with the same
+arrivals runs in the simulator first, so that the report shows what was predicted next to what was measured. A live run takes as
+long as its file states, and needs a quiet machine: a busy one makes it void. It needs Linux and no privileges. --all runs every drill of the catalogue that the simulator can carry; there a drill with an open finding may fail.`,
 		Example: "  spillway drill run region-loss --virtual\n  spillway drill run -f mine.txt --virtual --seed 7\n  spillway drill run --all --virtual",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,12 +47,13 @@ func newDrillRunCommand() *cobra.Command {
 	f.StringVarP(&o.file, "file", "f", "", "file of the drill, instead of a name")
 	f.BoolVar(&o.virtual, "virtual", false, "run in the simulator")
 	f.BoolVar(&o.all, "all", false, "run every drill of the catalogue")
+	f.IntVar(&o.net, "net", 60, "second byte of the addresses 127.N.0.0 of a live fleet, 0 to 89")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals, and of all randomness of the simulator")
 	return cmd
 }
 
 func (o *drillRunOptions) runDrills(ctx context.Context, w, errOut io.Writer, args []string) error {
-	const usage = "drill run [NAME | -f FILE | --all] --virtual"
+	const usage = "drill run [NAME | -f FILE | --all] [--virtual]"
 	var files []*drill.DrillFile
 	if o.all {
 		if o.file != "" || len(args) > 0 {
@@ -68,15 +75,15 @@ func (o *drillRunOptions) runDrills(ctx context.Context, w, errOut io.Writer, ar
 	if err := checkDrillAllowed(a); err != nil {
 		return err
 	}
-	if !o.virtual {
-		return newUsageError(usage, "write --virtual to run in the simulator")
-	}
 	var worst error
 	for _, f := range files {
 		if reason := a.LeverReason(); reason != "" {
 			return checkDrillAllowed(a)
 		}
-		r, id, err := runVirtualDrill(ctx, a, f, o.seed, errOut)
+		if reason := live.Unsupported(f); !o.virtual && o.all && reason != "" {
+			continue
+		}
+		r, id, err := o.runOne(ctx, a, f, errOut)
 		if err != nil {
 			return err
 		}
@@ -111,6 +118,54 @@ func runVirtualDrill(ctx context.Context, a *archive.Archive, f *drill.DrillFile
 	return r, id, err
 }
 
+func (o *drillRunOptions) runOne(ctx context.Context, a *archive.Archive, f *drill.DrillFile, errOut io.Writer) (*drill.Report, string, error) {
+	if o.virtual {
+		return runVirtualDrill(ctx, a, f, o.seed, errOut)
+	}
+	return o.runLiveDrill(ctx, a, f, errOut)
+}
+
+// runLiveDrill predicts a drill, runs it on a fleet of processes, and stores both.
+func (o *drillRunOptions) runLiveDrill(ctx context.Context, a *archive.Archive, f *drill.DrillFile, errOut io.Writer) (*drill.Report, string, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, "", fmt.Errorf("finding this program: %w", err)
+	}
+	var predicted *drill.EventLog
+	if why := virtual.Unsupported(f); why == "" {
+		if predicted, err = virtual.Run(ctx, f, virtual.Config{Seed: o.seed, Version: version, Network: virtual.LoopbackNetwork()}); err != nil {
+			return nil, "", err
+		}
+	} else {
+		fmt.Fprintf(errOut, "not predicted: %s\n", why)
+	}
+	dir, err := os.MkdirTemp("", "drill-")
+	if err != nil {
+		return nil, "", fmt.Errorf("making a folder for the fleet: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "r")); err != nil { // its sockets are apart from those of other fleets
+		return nil, "", err
+	}
+	id, previous, err := a.NewRun(f.Name)
+	if err != nil {
+		return nil, "", err
+	}
+	fmt.Fprintf(errOut, "run %s: end it with `spillway drill abort %s --dir %s`\n", id, id, o.dir)
+	l, err := live.Run(ctx, f, live.Config{
+		Dir: filepath.Join(dir, "fleet"), Binary: binary, Seed: o.seed, Version: version, Net: o.net, StopReason: func() string { return a.StopReason(id) }, Progress: errOut,
+	})
+	if l == nil {
+		return nil, "", err
+	}
+	if err != nil {
+		fmt.Fprintln(errOut, "stopping the fleet:", err)
+	}
+	l.Header.Previous = previous
+	r, err := a.StoreRun(id, l, predicted)
+	return r, id, err
+}
+
 func (o *drillRunOptions) printResult(w io.Writer, r *drill.Report, id string, brief bool) error {
 	if o.output == "json" {
 		return r.WriteJSON(w)
@@ -124,6 +179,9 @@ func (o *drillRunOptions) printResult(w io.Writer, r *drill.Report, id string, b
 		for i := range list {
 			fmt.Fprintf(w, "  %s\n", list[i].String())
 		}
+	}
+	for i := range r.Predictions {
+		fmt.Fprintf(w, "  %s\n", r.Predictions[i].String())
 	}
 	fmt.Fprintf(w, "harmed: %d of %d requests due from the first fault on\n", len(v.Harmed), v.Due)
 	for i := range v.Ladder.Rungs {
