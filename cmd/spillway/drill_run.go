@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -132,12 +133,15 @@ func (o *drillRunOptions) runLiveDrill(ctx context.Context, a *archive.Archive, 
 		return nil, "", fmt.Errorf("finding this program: %w", err)
 	}
 	var predicted *drill.EventLog
-	if why := virtual.Unsupported(f); why == "" {
-		if predicted, err = virtual.Run(ctx, f, virtual.Config{Seed: o.seed, Version: version, Network: virtual.LoopbackNetwork()}); err != nil {
-			return nil, "", err
+	predict := func(path time.Duration) error {
+		fmt.Fprintf(errOut, "from a client to an engine and back: %s on the idle fleet\n", path.Round(100*time.Microsecond))
+		if why := virtual.Unsupported(f); why != "" {
+			fmt.Fprintf(errOut, "not predicted: %s\n", why)
+			return nil
 		}
-	} else {
-		fmt.Fprintf(errOut, "not predicted: %s\n", why)
+		var err error
+		predicted, err = virtual.Run(ctx, f, virtual.Config{Seed: o.seed, Version: version, Network: virtual.LocalNetwork(path)})
+		return err
 	}
 	dir, err := os.MkdirTemp("", "drill-")
 	if err != nil {
@@ -153,7 +157,7 @@ func (o *drillRunOptions) runLiveDrill(ctx context.Context, a *archive.Archive, 
 	}
 	fmt.Fprintf(errOut, "run %s: end it with `spillway drill abort %s --dir %s`\n", id, id, o.dir)
 	l, err := live.Run(ctx, f, live.Config{
-		Dir: filepath.Join(dir, "fleet"), Binary: binary, Seed: o.seed, Version: version, Net: o.net, StopReason: func() string { return a.StopReason(id) }, Progress: errOut,
+		Dir: filepath.Join(dir, "fleet"), Binary: binary, Seed: o.seed, Version: version, Net: o.net, StopReason: func() string { return a.StopReason(id) }, OnReady: predict, Progress: errOut,
 	})
 	if l == nil {
 		return nil, "", err

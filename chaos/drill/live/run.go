@@ -22,6 +22,9 @@ type Config struct {
 	Net int
 	// StopReason returns why the run has to end; empty: it may go on. It is asked every second.
 	StopReason func() string
+	// OnReady is called when the fleet serves, before the load, with the time between a client and an engine there and back,
+	// measured on the idle fleet: the simulator models neither processes nor their timers. nil: not called.
+	OnReady func(path time.Duration) error
 	// Progress gets lines for people.
 	Progress io.Writer
 }
@@ -86,6 +89,15 @@ func runOnFleet(ctx context.Context, f *drill.DrillFile, c Config, files *fleet.
 	injector, err := fault.Open(files.Dir)
 	if err != nil {
 		return nil, err
+	}
+	if c.OnReady != nil {
+		path, err := t.measurePath(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("measuring the idle fleet: %w", err)
+		}
+		if err := c.OnReady(path); err != nil {
+			return nil, err
+		}
 	}
 	started := time.Now()
 	events := newEventQueue(started)

@@ -84,11 +84,12 @@ func Run(ctx context.Context, f *drill.DrillFile, c Config) (*drill.EventLog, er
 	return replayMachine(f, r.log), nil
 }
 
-// LoopbackNetwork is the network of a local fleet with relays: regions at their distances, and clients on the same machine.
-func LoopbackNetwork() *sim.NetworkModel { return &sim.NetworkModel{AccessRTT: loopbackRTT} }
-
-// loopbackRTT is the time that a request and its answer spend between client and gateway on one machine, with the gateway's own work.
-const loopbackRTT = 2 * time.Millisecond
+// LocalNetwork is the network of a local fleet with relays: regions at their distances, and clients on the same machine. path is the
+// time from a client to an engine and back on the idle fleet, which includes what its processes need.
+func LocalNetwork(path time.Duration) *sim.NetworkModel {
+	path = max(path, time.Millisecond)
+	return &sim.NetworkModel{AccessRTT: path - path/5, ZoneRTT: path / 5}
+}
 
 // nodeRegions are the regions of the global nodes. A local fleet's global nodes belong to no region; the simulator has one in
 // each of the first regions.
