@@ -30,7 +30,7 @@ const (
 	// FaultVerified: Number (step), Text (evidence of the probe). FaultRemains: the probe still finds the fault, or could not be made.
 	FaultVerified EventKind = "fault.verified"
 	FaultRemains  EventKind = "fault.remains"
-	// RunStopped: Text (why the run ends early: a stop rule, an operator, or stop-all).
+	// RunStopped: Text (why the run ends early: a stop rule, an operator, or stop-all), Code (rule for a stop rule).
 	RunStopped EventKind = "run.stopped"
 	// MachineLate: Value (seconds by which the controller's own timer was late).
 	MachineLate EventKind = "machine.late"

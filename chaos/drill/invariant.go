@@ -145,11 +145,11 @@ const answerBound = 0.020
 
 func checkDNSAnswers(r *runFacts, c *invariantCount) {
 	r.eachEvent(DNSAnswered, func(e *Event) {
-		c.compare(max(e.Count, 1), e.Latency <= answerBound, "%s answered clients of %s after %.0f ms at %s", e.Node, e.Text, 1000*e.Latency, formatTime(e.At))
+		c.compare(max(e.Count, 1), e.Latency <= answerBound, "%s answered clients of %s after %.0f ms at %s", e.Node, e.Text, 1000*e.Latency, formatMoment(e.At))
 	})
 	r.eachEvent(DNSFailed, func(e *Event) {
 		if !r.down.isDown(e.Node, e.At) {
-			c.compare(1, false, "%s did not answer clients of %s at %s %s", e.Node, e.Text, formatTime(e.At), e.Code)
+			c.compare(1, false, "%s did not answer clients of %s at %s %s", e.Node, e.Text, formatMoment(e.At), e.Code)
 		}
 	})
 }
@@ -181,7 +181,7 @@ func checkNoBrokenRegion(r *runFacts, c *invariantCount) {
 		}
 		r.eachEvent(DNSAnswered, func(e *Event) {
 			if e.At >= s.At+bound && e.At < s.End() && !r.down.isDown(e.Node, e.At) {
-				c.compare(max(e.Count, 1), e.Target != s.Target, "%s sent clients of %s to %s at %s, %s after it was lost or drained", e.Node, e.Text, s.Target, formatTime(e.At), formatTime(e.At-s.At))
+				c.compare(max(e.Count, 1), e.Target != s.Target, "%s sent clients of %s to %s at %s, %s after it was lost or drained", e.Node, e.Text, s.Target, formatMoment(e.At), formatMoment(e.At-s.At))
 			}
 		})
 	}
@@ -194,7 +194,7 @@ func checkEpochsRise(r *runFacts, c *invariantCount) {
 		if e.Kind != DNSAnswered && e.Kind != PlanApplied {
 			continue
 		}
-		c.compare(1, e.Number >= last[e.Node], "%s went back from epoch %d to %d at %s", e.Node, last[e.Node], e.Number, formatTime(e.At))
+		c.compare(1, e.Number >= last[e.Node], "%s went back from epoch %d to %d at %s", e.Node, last[e.Node], e.Number, formatMoment(e.At))
 		last[e.Node] = e.Number
 	}
 }
@@ -215,7 +215,7 @@ func checkPlanHashes(r *runFacts, c *invariantCount) {
 
 func checkNoEmptyAnswer(r *runFacts, c *invariantCount) {
 	r.eachEvent(DNSAnswered, func(e *Event) {
-		c.compare(max(e.Count, 1), e.Target != "", "%s gave clients of %s no address at %s", e.Node, e.Text, formatTime(e.At))
+		c.compare(max(e.Count, 1), e.Target != "", "%s gave clients of %s no address at %s", e.Node, e.Text, formatMoment(e.At))
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 
 func checkOneEnd(r *runFacts, c *invariantCount) {
 	for _, q := range r.requests {
-		c.compare(1, q.ends == 1, "request %d, due at %s, has %d terminal events", q.id, formatTime(q.due), q.ends)
+		c.compare(1, q.ends == 1, "request %d, due at %s, has %d terminal events", q.id, formatMoment(q.due), q.ends)
 	}
 }
 
@@ -21,7 +21,7 @@ func checkNoSecondExecution(r *runFacts, c *invariantCount) {
 		case FirstToken:
 			begun[e.Request] = true
 		case AttemptStarted:
-			c.compare(1, !begun[e.Request] || e.Number > 0, "request %d was executed again from its start at %s, %s after its first byte", e.Request, e.Node, formatTime(e.At))
+			c.compare(1, !begun[e.Request] || e.Number > 0, "request %d was executed again from its start at %s, %s after its first byte", e.Request, e.Node, formatMoment(e.At))
 		}
 	}
 }
@@ -47,7 +47,7 @@ func checkDrainCutsNothing(r *runFacts, c *invariantCount) {
 			if !inside || q.end < s.At || q.due > s.End() || r.isDisturbed(q, s) {
 				continue
 			}
-			c.compare(1, q.outcome != "cut", "request %d at %s was cut at %s, during the drain of %s", q.id, q.worker, formatTime(q.end), s.Target)
+			c.compare(1, q.outcome != "cut", "request %d at %s was cut at %s, during the drain of %s", q.id, q.worker, formatMoment(q.end), s.Target)
 		}
 	}
 }
@@ -65,13 +65,13 @@ func (r *runFacts) isDisturbed(q *requestRecord, drain *Step) bool {
 
 func checkCache(r *runFacts, c *invariantCount) {
 	r.eachEvent(CacheUsage, func(e *Event) {
-		c.compare(max(e.Count, 1), float64(e.Number) <= e.Value, "%s uses %d of %.0f cache blocks at %s", e.Node, e.Number, e.Value, formatTime(e.At))
+		c.compare(max(e.Count, 1), float64(e.Number) <= e.Value, "%s uses %d of %.0f cache blocks at %s", e.Node, e.Number, e.Value, formatMoment(e.At))
 	})
 }
 
 func checkQueues(r *runFacts, c *invariantCount) {
 	r.eachEvent(QueueLength, func(e *Event) {
-		c.compare(1, float64(e.Number) <= e.Value, "%d requests wait in %s at %s, and the bound is %.0f", e.Number, e.Node, formatTime(e.At), e.Value)
+		c.compare(1, float64(e.Number) <= e.Value, "%d requests wait in %s at %s, and the bound is %.0f", e.Number, e.Node, formatMoment(e.At), e.Value)
 	})
 }
 
@@ -164,7 +164,7 @@ func checkStaticStability(r *runFacts, c *invariantCount) {
 		})
 		r.eachEvent(DNSAnswered, func(e *Event) {
 			if e.At >= s.At && e.At < s.At+atOnce && e.Text == s.Target && nodes[e.Node] {
-				c.compare(max(e.Count, 1), e.Target == s.Target, "%s sent clients of %s to %s %s after the loss of its reports", e.Node, e.Text, e.Target, formatTime(e.At-s.At))
+				c.compare(max(e.Count, 1), e.Target == s.Target, "%s sent clients of %s to %s %s after the loss of its reports", e.Node, e.Text, e.Target, formatMoment(e.At-s.At))
 			}
 		})
 	}
@@ -182,7 +182,7 @@ func checkLiveness(r *runFacts, c *invariantCount) {
 		c.compare(1, after >= livenessShare*before, "goodput is %.1f %% after the recovery and was %.1f %% before", 100*after, 100*before)
 	}
 	late := lastBehind(r.log, from, to)
-	c.compare(1, late == 0, "a node serves an older epoch than another one at %s", formatTime(late))
+	c.compare(1, late == 0, "a node serves an older epoch than another one at %s", formatMoment(late))
 }
 
 func checkControls(r *runFacts, c *invariantCount) {

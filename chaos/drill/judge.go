@@ -9,7 +9,8 @@ import (
 // Outcome is the verdict of a run.
 type Outcome string
 
-// The outcomes. The first that applies counts, in the order FAILED clearing, INTERRUPTED, VOID, FAILED hypothesis, PASSED.
+// The outcomes. The first that applies counts, in the order FAILED clearing, INTERRUPTED by an operator, VOID, INTERRUPTED
+// by a stop rule, FAILED hypothesis, PASSED.
 const (
 	Passed           Outcome = "PASSED"
 	FailedHypothesis Outcome = "FAILED hypothesis"
@@ -304,10 +305,12 @@ func (v *Verdict) decide(r *runFacts) {
 	switch {
 	case firstFailed(v.Clearing) != "":
 		v.Outcome, v.Why = FailedClearing, firstFailed(v.Clearing)
-	case stopped:
+	case stopped && stop.Code != byStopRule:
 		v.Outcome, v.Why = Interrupted, stop.Text
 	case firstFailed(v.Machine) != "":
 		v.Outcome, v.Why = Void, firstFailed(v.Machine)
+	case stopped:
+		v.Outcome, v.Why = Interrupted, stop.Text
 	case injected < len(r.file.Steps):
 		v.Outcome, v.Why = Interrupted, fmt.Sprintf("only %d of %d steps were injected", injected, len(r.file.Steps))
 	case firstFailed(v.Hypothesis) != "":

@@ -54,6 +54,8 @@ func TestOutcomesAreKeptApart(t *testing.T) {
 		{"no timer was measured", join(load, injected), Void, "no timer"},
 		{"it was stopped", join(load, injected, quietMachine(.001), []Event{{At: 60 * second, Kind: RunStopped, Text: "by an operator"}}), Interrupted, "by an operator"},
 		{"it was stopped and the fault remains", join(load, remains, quietMachine(.001), []Event{{At: 60 * second, Kind: RunStopped, Text: "by an operator"}}), FailedClearing, "it remains"},
+		{"a stop rule ended it", join(load, injected, quietMachine(.001), []Event{{At: 60 * second, Kind: RunStopped, Text: "stop rule", Code: byStopRule}}), Interrupted, "stop rule"},
+		{"a stop rule ended it on a busy machine", join(load, injected, quietMachine(.2), []Event{{At: 60 * second, Kind: RunStopped, Text: "stop rule", Code: byStopRule}}), Void, "p99 200.0 ms"},
 		{"nothing was injected", join(load, quietMachine(.001)), Interrupted, "only 0 of 1 steps"},
 	} {
 		l := makeLog(c.events...)

@@ -140,12 +140,18 @@ func (m *Machine) observeFault(e *Event) {
 }
 
 // StopRun ends the run early. Faults are cleared and verified first. A run that was stopped is never resumed.
-func (m *Machine) StopRun(reason string) {
+func (m *Machine) StopRun(reason string) { m.stopAs(reason, "") }
+
+// stopAs ends the run early. code is byStopRule for a rule of the file.
+func (m *Machine) stopAs(reason, code string) {
 	if m.stopped == "" && m.state != StateEnded {
 		m.stopped = reason
-		m.changes = append(m.changes, Event{At: m.now, Kind: RunStopped, Text: reason})
+		m.changes = append(m.changes, Event{At: m.now, Kind: RunStopped, Text: reason, Code: code})
 	}
 }
+
+// byStopRule is the code of RunStopped for a rule of the file, which judges figures that a busy machine changes.
+const byStopRule = "rule"
 
 // Advance moves the run to a time and returns the actions that are due: at most one injection, so that a step that cannot
 // be injected stops those of the same time. Call it again with the same time after an injection.
@@ -258,7 +264,7 @@ func (m *Machine) checkStops(now time.Duration) {
 			continue
 		}
 		if v, ok := metric.measure(list); ok && compareFigures(v, rule.Op, rule.Value) {
-			m.StopRun(fmt.Sprintf("stop rule: %s; it is %s", formatStopRule(rule), formatBound(rule.Metric, v, false)))
+			m.stopAs(fmt.Sprintf("stop rule: %s; it is %s", formatStopRule(rule), formatFigure(metric, v)), byStopRule)
 		}
 	}
 }

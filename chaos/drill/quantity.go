@@ -63,3 +63,6 @@ func formatShare(v float64) string {
 
 // fromPercent converts a percentage to a fraction, rounded to 1e-8.
 func fromPercent(v float64) float64 { return math.Round(v*1e6) / 1e8 }
+
+// formatMoment formats a measured time.
+func formatMoment(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s" }

@@ -80,8 +80,7 @@ func (t *target) probeGateways(ctx context.Context, n int) ([]time.Duration, err
 // sumEngineTTFT sums the times to first token that all engines measured, in seconds, and counts them.
 func (t *target) sumEngineTTFT(ctx context.Context) (sum, count float64) {
 	for _, n := range t.files.NodesByRole("worker") {
-		n.Addr["metrics"] = n.Addr["http"]
-		page, err := t.fetchMetrics(ctx, n)
+		page, err := t.fetchPage(ctx, n.Addr["http"])
 		if err != nil {
 			continue
 		}

@@ -127,7 +127,11 @@ const maxPageBytes = 4 << 20
 
 // fetchMetrics returns the samples of a node's metrics page by their name with labels.
 func (t *target) fetchMetrics(ctx context.Context, n fleet.Node) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Addr["metrics"].String()+"/metrics", nil)
+	return t.fetchPage(ctx, n.Addr["metrics"])
+}
+
+func (t *target) fetchPage(ctx context.Context, at netip.AddrPort) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.String()+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
