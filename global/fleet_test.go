@@ -274,7 +274,7 @@ func (g *fakeGateway) stopChild() {
 
 // summaryWithCapacity is a region with so many tokens/s on so many workers.
 func summaryWithCapacity(rate, workers int64) *capacity.Summary {
-	return &capacity.Summary{Models: []capacity.ModelCapacity{{
+	return &capacity.Summary{Models: []*capacity.ModelCapacity{{
 		Name: "m1", Ready: workers, Total: 8, Hardware: []capacity.HardwareRates{{Name: "h100", Ready: workers, PrefillRate: rate}},
 	}}}
 }

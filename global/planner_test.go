@@ -412,7 +412,7 @@ func TestWarmRegionIsUsedOnlyByPlan(t *testing.T) {
 		for region, gw := range map[string]string{"virginia": "gv", "frankfurt": "gf", "tokyo": "gt"} {
 			s := summaryWithCapacity(c.others, 1)
 			if region == "virginia" {
-				s.Models = []capacity.ModelCapacity{{Name: "m1", Warm: 8, Total: 8}}
+				s.Models = []*capacity.ModelCapacity{{Name: "m1", Warm: 8, Total: 8}}
 				fix := v.atlas.Locate(netip.MustParseAddr(clientAddrs["virginia"]))
 				s.Demand = []capacity.CellDemand{{Service: testService, Model: "m1", Cell: geo.CellName(fix.Cell), TokensPerSec: c.demand}}
 			}

@@ -166,7 +166,7 @@ func knownRegionStatus(v *nodeSnapshot, region int) admin.RegionStatus {
 		return out
 	}
 	for i := range r.Group.Summary.Models {
-		out.Models = append(out.Models, toModelStatus(&r.Group.Summary.Models[i]))
+		out.Models = append(out.Models, toModelStatus(r.Group.Summary.Models[i]))
 	}
 	return out
 }

@@ -252,7 +252,7 @@ func (a *Agent) buildStatus(ownOnly bool) admin.ZoneStatus {
 		}
 	}
 	for i := range s.Models {
-		z.Models = append(z.Models, toModelStatus(&s.Models[i]))
+		z.Models = append(z.Models, toModelStatus(s.Models[i]))
 	}
 	return z
 }

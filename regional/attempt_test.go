@@ -86,7 +86,7 @@ func (w *testWorld) waitForWorkerTotal(region string, total int64) {
 }
 
 // backloggedModel is a model with a higher cost than another, so that it is the second choice.
-func backloggedModel(name string) capacity.ModelCapacity {
+func backloggedModel(name string) *capacity.ModelCapacity {
 	m := roomyModel(name)
 	m.WorkAhead = [3]int64{400_000, 400_000, 400_000}
 	return m
@@ -200,7 +200,7 @@ func TestRequestsLeaveFrozenPeerDroppedByGlobalTier(t *testing.T) {
 	stuck, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, the process never reads them
 	requireNoError(t, err)
 	defer func() { _ = stuck.Close() }()
-	room := capacity.Summary{Models: []capacity.ModelCapacity{roomyModel("small")}}
+	room := capacity.Summary{Models: []*capacity.ModelCapacity{roomyModel("small")}}
 	name := func(addr net.Addr) {
 		w.changeDirective(func(d *uplink.Directive) {
 			d.Peers = []uplink.PeerRegion{{Region: "iad", Gateways: []uplink.PeerGateway{{Name: "iad-gw", Endpoint: addr.String()}}, Summary: &room, RTT: 90 * time.Millisecond}}
@@ -369,7 +369,7 @@ func TestRefusedRequestRecordsNoPrefix(t *testing.T) {
 
 // startUnresponsiveZone starts a zone whose listener accepts connections and never handshakes, like that of a
 // stopped process (SIGSTOP).
-func (w *testWorld) startUnresponsiveZone(g *regional.Gateway, region, zone string, model capacity.ModelCapacity) {
+func (w *testWorld) startUnresponsiveZone(g *regional.Gateway, region, zone string, model *capacity.ModelCapacity) {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	requireNoError(w.t, err)
@@ -378,7 +378,7 @@ func (w *testWorld) startUnresponsiveZone(g *regional.Gateway, region, zone stri
 		Certs:   w.issueCerts(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"}),
 		Parents: []string{g.UplinkAddr().String()}, ParentRole: identity.RoleGateway, Path: capacity.Path{Region: region, Zone: zone, Instance: "l1"},
 		Endpoint: l.Addr().String(), Interval: 20 * time.Millisecond,
-		BuildSummary: func(time.Time) capacity.Summary { return capacity.Summary{Models: []capacity.ModelCapacity{model}} },
+		BuildSummary: func(time.Time) capacity.Summary { return capacity.Summary{Models: []*capacity.ModelCapacity{model}} },
 	})
 	requireNoError(w.t, err)
 	requireNoError(w.t, child.Start(w.t.Context()))

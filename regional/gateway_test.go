@@ -368,7 +368,7 @@ func TestRequestsAvoidLostZoneAtOnce(t *testing.T) {
 func newPeerPair(t *testing.T) (w *testWorld, fra, iad *regional.Gateway) {
 	w = newWorld(t)
 	fra, iad = w.startGateway("fra", nil), w.startGateway("iad", nil)
-	room := capacity.Summary{Models: []capacity.ModelCapacity{roomyModel("small")}}
+	room := capacity.Summary{Models: []*capacity.ModelCapacity{roomyModel("small")}}
 	w.changeDirective(func(d *uplink.Directive) {
 		d.Peers = []uplink.PeerRegion{
 			{Region: "fra", Gateways: []uplink.PeerGateway{{Name: "fra-gw", Endpoint: fra.PeerAddr().String()}}, Summary: &room, RTT: 90 * time.Millisecond},

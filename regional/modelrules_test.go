@@ -15,7 +15,7 @@ import (
 
 // newWorldWithRules starts a world whose spec has rules: an alias with a canary, conditions and a pin, a fallback,
 // a limit.
-func newWorldWithRules(t *testing.T, models ...capacity.ModelCapacity) (*testWorld, *regional.Gateway, *fakeLocal) {
+func newWorldWithRules(t *testing.T, models ...*capacity.ModelCapacity) (*testWorld, *regional.Gateway, *fakeLocal) {
 	t.Helper()
 	w := newWorld(t)
 	text := worldSpec()
@@ -158,7 +158,7 @@ func TestFallbackWhenTheTargetCannotBeMet(t *testing.T) {
 	l.mu.Lock() // now both are slow: the fallback does not help
 	busy := roomyModel("small")
 	busy.WorkAhead = slow.WorkAhead
-	l.summary.Models = []capacity.ModelCapacity{busy, slow}
+	l.summary.Models = []*capacity.ModelCapacity{busy, slow}
 	l.mu.Unlock()
 	l.child.SummarizeNow()
 	testkit.Eventually(t, "the asked model is kept to", func() bool {
@@ -167,7 +167,7 @@ func TestFallbackWhenTheTargetCannotBeMet(t *testing.T) {
 		return resp.Header.Get("X-Spillway-Fallback") == ""
 	})
 	l.mu.Lock() // no zone serves the requested model any more
-	l.summary.Models = []capacity.ModelCapacity{roomyModel("small")}
+	l.summary.Models = []*capacity.ModelCapacity{roomyModel("small")}
 	l.mu.Unlock()
 	l.child.SummarizeNow()
 	testkit.Eventually(t, "without any capacity the fallback answers", func() bool {

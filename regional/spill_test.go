@@ -89,7 +89,7 @@ func newPeerRegions(t *testing.T, iad func(*regional.Config)) *peerRegions {
 	})
 	r.fra = r.startGateway("fra", func(c *regional.Config) { c.Registry = r.fraReg })
 	r.link = newCountingLink(t, r.iad.PeerAddr())
-	room := capacity.Summary{Models: []capacity.ModelCapacity{roomyModel("small")}}
+	room := capacity.Summary{Models: []*capacity.ModelCapacity{roomyModel("small")}}
 	r.changeDirective(func(d *uplink.Directive) {
 		d.Peers = []uplink.PeerRegion{
 			{Region: "fra", Gateways: []uplink.PeerGateway{{Name: "fra-gw", Endpoint: r.fra.PeerAddr().String()}}, Summary: &room, RTT: 90 * time.Millisecond},
@@ -137,8 +137,9 @@ func TestSpillHappensWhenTheRegionHasNoRoom(t *testing.T) {
 		t.Fatalf("with room at home it got %d, %d at home and %d away", resp.StatusCode, len(l.requests), len(served))
 	}
 	l.mu.Lock()
-	home.Ready = 0
-	l.summary.Models = []capacity.ModelCapacity{home}
+	gone := *home
+	gone.Ready = 0
+	l.summary.Models = []*capacity.ModelCapacity{&gone}
 	l.mu.Unlock()
 	testkit.Eventually(t, "home has no worker", func() bool {
 		s := r.lastSummary(capacity.Path{Region: "fra", Instance: "fra-gw"})
@@ -379,7 +380,7 @@ func TestHeldSpillsAreCountedByReason(t *testing.T) {
 		{why: "stale", peer: func(p *uplink.PeerRegion) { p.Age = 5 * time.Second }},
 		{why: "no_headroom", peer: func(p *uplink.PeerRegion) {
 			s := *p.Summary
-			s.Models = []capacity.ModelCapacity{roomyModel("small")}
+			s.Models = []*capacity.ModelCapacity{roomyModel("small")}
 			s.Models[0].Headroom = [3]int64{}
 			p.Summary = &s
 		}},

@@ -200,7 +200,7 @@ func peerStatus(p *routing.PeerRegion) admin.RegionStatus {
 func modelStatuses(s *capacity.Summary) []admin.ModelStatus {
 	out := make([]admin.ModelStatus, 0, len(s.Models))
 	for i := range s.Models {
-		m := &s.Models[i]
+		m := s.Models[i]
 		wait, _ := m.PredictWait(spec.Standard) // zero when no worker is ready, as Ready shows
 		out = append(out, admin.ModelStatus{
 			Name: m.Name, Ready: m.Ready, Total: m.Total, Running: m.Running, Queued: m.Queued,

@@ -178,21 +178,21 @@ type fakeLocal struct {
 }
 
 // roomyModel returns a summary's entry for a model with free capacity.
-func roomyModel(name string) capacity.ModelCapacity {
-	return capacity.ModelCapacity{
+func roomyModel(name string) *capacity.ModelCapacity {
+	return &capacity.ModelCapacity{
 		Name: name, Ready: 2, Total: 2, Hardware: []capacity.HardwareRates{{Name: "h100", Ready: 2, PrefillRate: 40_000, DecodeRate: 4000}},
 		KVTotal: 800_000, KVFree: 800_000, SlotsTotal: 512, SlotsFree: 512, Headroom: [3]int64{9000, 9000, 9000}, MaxContext: 8192,
 	}
 }
 
 // startLocal starts a simulated local instance with its uplink to the gateway.
-func (w *testWorld) startLocal(g *regional.Gateway, region, zone string, serve http.HandlerFunc, models ...capacity.ModelCapacity) *fakeLocal {
+func (w *testWorld) startLocal(g *regional.Gateway, region, zone string, serve http.HandlerFunc, models ...*capacity.ModelCapacity) *fakeLocal {
 	w.t.Helper()
 	return w.startLocalAt(g.UplinkAddr().String(), region, zone, serve, models...)
 }
 
 // startLocalAt is startLocal with the gateway's address.
-func (w *testWorld) startLocalAt(parent, region, zone string, serve http.HandlerFunc, models ...capacity.ModelCapacity) *fakeLocal {
+func (w *testWorld) startLocalAt(parent, region, zone string, serve http.HandlerFunc, models ...*capacity.ModelCapacity) *fakeLocal {
 	w.t.Helper()
 	certs := w.issueCerts(identity.ID{Role: identity.RoleLocal, Region: region, Zone: zone, Name: "l1"})
 	l := &fakeLocal{requests: make(chan *http.Request, 1000), bodies: make(chan []byte, 1000), summary: capacity.Summary{Models: models}}

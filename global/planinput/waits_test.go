@@ -128,7 +128,7 @@ func newTestSnapshot(t *testing.T) *snapshot.SteeringSnapshot {
 		r := &sp.Regions[i]
 		book.PutSummary(&capacity.Summary{
 			Path: capacity.Path{Region: r.Name, Instance: r.Gateways[0].Name}, Boot: 1, Seq: 1,
-			Models: []capacity.ModelCapacity{{Name: "m1", Ready: 8, Total: 8}},
+			Models: []*capacity.ModelCapacity{{Name: "m1", Ready: 8, Total: 8}},
 		}, now)
 	}
 	v := snapshot.NewSteeringSnapshot(snapshot.Inputs{

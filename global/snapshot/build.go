@@ -93,7 +93,7 @@ func (v *SteeringSnapshot) ServiceWait(region, service int) (wait float64, ready
 	r := &v.Regions[region]
 	rate := 0.0
 	for i := range r.Group.Summary.Models {
-		m := &r.Group.Summary.Models[i]
+		m := r.Group.Summary.Models[i]
 		if only := v.ServiceModels[service]; only != nil && !only[m.Name] {
 			continue
 		}

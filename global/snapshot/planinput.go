@@ -37,7 +37,7 @@ func (v *SteeringSnapshot) RegionCapacity(region int) steer.RegionState {
 		return out
 	}
 	for i := range r.Group.Summary.Models {
-		m := &r.Group.Summary.Models[i]
+		m := r.Group.Summary.Models[i]
 		x := steer.ModelCapacity{Name: m.Name, Ready: float64(m.Ready), Warm: float64(m.Warm), Cold: float64(m.Cold), WakeSeconds: float64(m.WarmMillis) / 1000, Total: float64(m.Total)}
 		for _, h := range m.Hardware {
 			x.Hardware = append(x.Hardware, steer.HardwareCapacity{Name: h.Name, Ready: float64(h.Ready), Rate: float64(h.PrefillRate)})

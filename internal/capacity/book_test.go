@@ -13,7 +13,7 @@ var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func atMillis(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 
 func instanceSummary(region, zone, instance string, boot, seq uint64) *Summary {
-	return &Summary{Path: Path{region, zone, instance}, Boot: boot, Seq: seq, Models: []ModelCapacity{{Name: "m", Ready: 1, Total: 1}}}
+	return &Summary{Path: Path{region, zone, instance}, Boot: boot, Seq: seq, Models: []*ModelCapacity{{Name: "m", Ready: 1, Total: 1}}}
 }
 
 // TestSummaryTableIgnoresOrderAndRepeats delivers the same statements in two orders, with repeats, and must hold the same.
@@ -131,7 +131,7 @@ func TestGroupByRegionCountsWorkersOnce(t *testing.T) {
 	gateway := func(region, name string, ready int64, draining bool) *Summary {
 		return &Summary{
 			Path: Path{Region: region, Instance: name}, Boot: 1, Seq: 1, Endpoint: "e", Draining: draining,
-			Models: []ModelCapacity{{Name: "m", Ready: ready, Total: ready}}, Demand: []CellDemand{{Service: "s", Cell: "c", TokensPerSec: 10}},
+			Models: []*ModelCapacity{{Name: "m", Ready: ready, Total: ready}}, Demand: []CellDemand{{Service: "s", Cell: "c", TokensPerSec: 10}},
 		}
 	}
 	b := NewSummaryTable(FreshnessThresholds{})

@@ -68,7 +68,7 @@ func summaryToPB(s *Summary) *capacitypb.Summary {
 		Networks: networksToPB(s.Networks), Outcomes: outcomesToPB(s.Outcomes), Uses: usagesToPB(s.TenantUsages), Holding: heldLeasesToPB(s.HeldLeases),
 	}
 	for i := range s.Models {
-		p.Models[i] = modelToPB(&s.Models[i])
+		p.Models[i] = modelToPB(s.Models[i])
 	}
 	for i := range s.Acks {
 		a := &s.Acks[i]
@@ -135,7 +135,7 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 		Boot: p.Boot, Seq: p.Seq, Endpoint: p.Endpoint, Draining: p.Draining, unknown: getUnknown(p),
 	}
 	if len(p.Models) > 0 {
-		s.Models = make([]ModelCapacity, len(p.Models)) // exact capacity: a parent holds them as long as the session lasts
+		s.Models = make([]*ModelCapacity, len(p.Models)) // exact capacity: a parent holds them as long as the session lasts
 	}
 	for i, pm := range p.Models {
 		m, err := modelFromPB(pm)
@@ -157,14 +157,14 @@ func summaryFromPB(p *capacitypb.Summary) (*Summary, error) {
 	return s, err
 }
 
-func modelFromPB(p *capacitypb.Model) (ModelCapacity, error) {
+func modelFromPB(p *capacitypb.Model) (*ModelCapacity, error) {
 	if len(p.Hardware) > MaxHardware || len(p.PrefixHashes) > MaxPrefixes || len(p.PrefixHashes) != len(p.PrefixTokens) {
-		return ModelCapacity{}, fmt.Errorf("%d hardware types, prefix columns of %d and %d: over the limits or unequal", len(p.Hardware), len(p.PrefixHashes), len(p.PrefixTokens))
+		return nil, fmt.Errorf("%d hardware types, prefix columns of %d and %d: over the limits or unequal", len(p.Hardware), len(p.PrefixHashes), len(p.PrefixTokens))
 	}
 	if len(p.Ahead) > spec.NumClasses || len(p.Headroom) > spec.NumClasses {
-		return ModelCapacity{}, fmt.Errorf("amounts for %d and %d classes: there are %d", len(p.Ahead), len(p.Headroom), spec.NumClasses)
+		return nil, fmt.Errorf("amounts for %d and %d classes: there are %d", len(p.Ahead), len(p.Headroom), spec.NumClasses)
 	}
-	m := ModelCapacity{
+	m := &ModelCapacity{
 		Name: p.Name, Ready: toAmount(p.Ready), Total: toAmount(p.Total),
 		KVTotal: toAmount(p.KvTotal), KVFree: toAmount(p.KvFree), SlotsTotal: toAmount(p.SlotsTotal), SlotsFree: toAmount(p.SlotsFree),
 		Running: toAmount(p.Running), Queued: toAmount(p.Queued), Backlog: toAmount(p.Backlog),
@@ -174,7 +174,7 @@ func modelFromPB(p *capacitypb.Model) (ModelCapacity, error) {
 	}
 	var err error
 	if m.Pools, err = poolsFromPB(p.Pools); err != nil {
-		return ModelCapacity{}, err
+		return nil, err
 	}
 	for i, n := range p.Ahead {
 		m.WorkAhead[i] = toAmount(n)

@@ -57,14 +57,15 @@ func DiffSummaries(base, next *Summary) SummaryDelta {
 	d.Head.Models, d.Head.Demand, d.Head.RTTs = nil, nil, nil
 	d.Head.Networks, d.Head.Outcomes, d.Head.TenantUsages = nil, nil, nil
 	for i, at := 0, 0; i < len(next.Models); i++ {
-		m, old := &next.Models[i], (*ModelCapacity)(nil)
+		m, old := next.Models[i], (*ModelCapacity)(nil)
 		for at < len(base.Models) && base.Models[at].Name < m.Name {
 			at++
 		}
 		if at < len(base.Models) && base.Models[at].Name == m.Name {
-			old = &base.Models[at]
+			old = base.Models[at]
 		}
 		switch {
+		case old == m:
 		case old == nil:
 			d.ChangedModels = append(d.ChangedModels, ModelChange{Model: *m})
 		case !slices.Equal(old.Prefixes, m.Prefixes):
@@ -126,31 +127,32 @@ func (d *SummaryDelta) OverlayOn(base, held *Summary) Summary {
 	return s
 }
 
-func (d *SummaryDelta) overlayModels(base, held *Summary) []ModelCapacity {
+func (d *SummaryDelta) overlayModels(base, held *Summary) []*ModelCapacity {
 	if len(d.ChangedModels)+len(d.RemovedModels) == 0 && base == held {
 		if len(d.Patches) == 0 {
 			return base.Models
 		}
 		return d.applyPatches(base.Models)
 	}
-	changed := make([]ModelCapacity, 0, len(d.ChangedModels)+len(d.Patches))
+	changed := make([]*ModelCapacity, 0, len(d.ChangedModels)+len(d.Patches))
 	for _, c := range d.ChangedModels {
 		m := c.Model
 		if old := base.FindModel(m.Name); c.PrefixesUnchanged && old != nil {
 			m.Prefixes = old.Prefixes
 		}
-		changed = append(changed, m)
+		changed = append(changed, &m)
 	}
 	for i := range d.Patches {
 		if p := &d.Patches[i]; p.ModelIndex < len(base.Models) {
-			changed = append(changed, base.Models[p.ModelIndex])
-			p.applyTo(&changed[len(changed)-1])
+			m := *base.Models[p.ModelIndex]
+			p.applyTo(&m)
+			changed = append(changed, &m)
 		}
 	}
 	slices.SortStableFunc(changed, compareModel)
-	changed = slices.CompactFunc(changed, func(a, b ModelCapacity) bool { return a.Name == b.Name })
-	kept := dropMatching(held.Models, func(m *ModelCapacity) bool {
-		_, gone := slices.BinarySearch(d.RemovedModels, m.Name)
+	changed = slices.CompactFunc(changed, func(a, b *ModelCapacity) bool { return a.Name == b.Name })
+	kept := dropMatching(held.Models, func(m **ModelCapacity) bool {
+		_, gone := slices.BinarySearch(d.RemovedModels, (*m).Name)
 		return gone
 	})
 	return mergeSorted(kept, changed, MaxModels, compareModel, keepSecond)
@@ -295,7 +297,7 @@ func deltaFromPB(p *capacitypb.Delta) (*SummaryDelta, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.ChangedModels = append(d.ChangedModels, ModelChange{Model: m, PrefixesUnchanged: c.SamePrefixes})
+		d.ChangedModels = append(d.ChangedModels, ModelChange{Model: *m, PrefixesUnchanged: c.SamePrefixes})
 	}
 	for _, x := range p.Demand {
 		d.Demand = append(d.Demand, demandFromPB(x))

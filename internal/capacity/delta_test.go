@@ -91,7 +91,7 @@ func TestDeltaFitsADatagram(t *testing.T) {
 
 func TestInvalidDeltasAreRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*SummaryDelta){
-		"head with models":   func(d *SummaryDelta) { d.Head.Models = []ModelCapacity{{Name: "m"}} },
+		"head with models":   func(d *SummaryDelta) { d.Head.Models = []*ModelCapacity{{Name: "m"}} },
 		"prefixes and same":  func(d *SummaryDelta) { d.ChangedModels[0].PrefixesUnchanged = true },
 		"disorder":           func(d *SummaryDelta) { d.ChangedModels = append(d.ChangedModels, d.ChangedModels[0]) },
 		"removed disorder":   func(d *SummaryDelta) { d.RemovedModels = []string{"b", "a"} },

@@ -11,11 +11,11 @@ import (
 func ExampleMergeSummaries() {
 	a := capacity.Summary{
 		Path:   capacity.Path{Region: "fra", Zone: "a", Instance: "l1"},
-		Models: []capacity.ModelCapacity{{Name: "llama-8b", Ready: 2, Total: 2, KVFree: 500_000}},
+		Models: []*capacity.ModelCapacity{{Name: "llama-8b", Ready: 2, Total: 2, KVFree: 500_000}},
 	}
 	b := capacity.Summary{
 		Path:   capacity.Path{Region: "fra", Zone: "b", Instance: "l1"},
-		Models: []capacity.ModelCapacity{{Name: "llama-8b", Ready: 1, Total: 3, KVFree: 200_000}, {Name: "qwen-7b", Ready: 4, Total: 4}},
+		Models: []*capacity.ModelCapacity{{Name: "llama-8b", Ready: 1, Total: 3, KVFree: 200_000}, {Name: "qwen-7b", Ready: 4, Total: 4}},
 	}
 	region := capacity.MergeSummaries(a, b)
 	for _, m := range region.Models {

@@ -25,7 +25,7 @@ func FitToLimits(s Summary) Summary {
 	}
 	s.RTTs, s.Networks, s.Outcomes, s.TenantUsages = nil, nil, nil, nil
 	for i := range s.Models {
-		s.Models[i].Prefixes, s.Models[i].Pools = nil, nil
+		s.Models[i].Prefixes, s.Models[i].Pools = nil, nil // copies of normalizeSummary
 	}
 	for len(s.Models) > 0 && !s.isEncodable() {
 		s.Models = s.Models[:len(s.Models)/2]
@@ -80,10 +80,9 @@ func (s *Summary) estimateSize() int {
 }
 
 // estimateModelsSize returns an upper bound of the encoded size of models and their pools, in bytes.
-func estimateModelsSize(ms []ModelCapacity) int {
+func estimateModelsSize(ms []*ModelCapacity) int {
 	n := 0
-	for i := range ms {
-		m := &ms[i]
+	for _, m := range ms {
 		n += 4*maxFrameBytes + len(m.Name) + 21*maxNumberBytes + len(m.Prefixes)*(8+maxNumberBytes) + len(m.unknown) + estimateModelsSize(m.Pools)
 		for j := range m.Hardware {
 			n += 2*maxFrameBytes + len(m.Hardware[j].Name) + 3*maxNumberBytes + len(m.Hardware[j].unknown)
@@ -93,9 +92,9 @@ func estimateModelsSize(ms []ModelCapacity) int {
 }
 
 func normalizeSummary(s Summary) Summary {
-	s.Models = sortAndFilter(s.Models, MaxModels, compareModel, func(m *ModelCapacity) bool { return checkName("", m.Name, false) == nil })
-	for i := range s.Models {
-		normalizeModel(&s.Models[i])
+	s.Models = copyModels(s.Models, MaxModels)
+	for _, m := range s.Models {
+		normalizeModel(m)
 	}
 	s.Acks = sortAndFilter(s.Acks, MaxAcks, compareAck, func(a *LedgerAck) bool { return checkName("", a.Parent, false) == nil })
 	s.Demand = sortAndFilter(s.Demand, len(s.Demand), compareDemand, func(d *CellDemand) bool {
@@ -110,6 +109,16 @@ func normalizeSummary(s Summary) Summary {
 	s.HeldLeases.AgeMillis = clampToRange(s.HeldLeases.AgeMillis)
 	s.unknown = ""
 	return s
+}
+
+// copyModels returns copies of the models, sorted, at most limit, and without those that have no name.
+func copyModels(ms []*ModelCapacity, limit int) []*ModelCapacity {
+	out := sortAndFilter(ms, limit, compareModel, func(m **ModelCapacity) bool { return checkName("", (*m).Name, false) == nil })
+	for i, m := range out {
+		c := *m
+		out[i] = &c
+	}
+	return out
 }
 
 func normalizeModel(m *ModelCapacity) {

@@ -35,7 +35,7 @@ func genPrefixes(t *rapid.T) []PrefixEntry {
 	return out
 }
 
-func genModel(t *rapid.T, name string) ModelCapacity {
+func genModel(t *rapid.T, name string) *ModelCapacity {
 	m := genPool(t, name)
 	m.Prefixes = genPrefixes(t)
 	if rapid.IntRange(0, 3).Draw(t, "pooled") == 0 {
@@ -46,8 +46,8 @@ func genModel(t *rapid.T, name string) ModelCapacity {
 	return m
 }
 
-func genPool(t *rapid.T, name string) ModelCapacity {
-	m := ModelCapacity{Name: name}
+func genPool(t *rapid.T, name string) *ModelCapacity {
+	m := &ModelCapacity{Name: name}
 	for _, n := range m.amountFields() {
 		*n = amountGen(t, "amount")
 	}

@@ -84,8 +84,8 @@ func mergeSorted[E any](a, b []E, limit int, order func(E, E) int, join func(E, 
 	return out
 }
 
-func mergeModel(a, b ModelCapacity) ModelCapacity {
-	m := ModelCapacity{Name: a.Name}
+func mergeModel(a, b *ModelCapacity) *ModelCapacity {
+	m := &ModelCapacity{Name: a.Name}
 	x, y, z := a.amountFields(), b.amountFields(), m.amountFields()
 	for i := range z {
 		*z[i] = addAmounts(*x[i], *y[i])
@@ -180,7 +180,7 @@ func isAscending(ps []PrefixEntry) bool {
 // addAmounts saturates at MaxAmount, which is associative for amounts that are not negative.
 func addAmounts(a, b int64) int64 { return min(a+b, MaxAmount) }
 
-func compareModel(a, b ModelCapacity) int    { return strings.Compare(a.Name, b.Name) }
+func compareModel(a, b *ModelCapacity) int   { return strings.Compare(a.Name, b.Name) }
 func compareHardware(a, b HardwareRates) int { return strings.Compare(a.Name, b.Name) }
 func compareAck(a, b LedgerAck) int          { return strings.Compare(a.Parent, b.Parent) }
 

@@ -58,16 +58,16 @@ func TestNewestSummaryLaws(t *testing.T) {
 }
 
 func TestMergeAddsAmounts(t *testing.T) {
-	a := Summary{Path: Path{"us", "a", "x"}, Boot: 1, Seq: 2, Endpoint: "h:1", Draining: true, Models: []ModelCapacity{{
+	a := Summary{Path: Path{"us", "a", "x"}, Boot: 1, Seq: 2, Endpoint: "h:1", Draining: true, Models: []*ModelCapacity{{
 		Name: "llama", Ready: 2, Total: 3, KVTotal: 100, KVFree: 40, MaxContext: 8192,
 		Hardware: []HardwareRates{{Name: "H100", Ready: 2, PrefillRate: 1000}}, Prefixes: []PrefixEntry{{Hash: 1, Tokens: 9}, {Hash: 2, Tokens: 5}},
 	}}, Acks: []LedgerAck{{Parent: "g", Boot: 1, Ticket: 9}}}
-	b := Summary{Path: Path{"us", "a", "y"}, Boot: 7, Seq: 1, Endpoint: "h:2", Models: []ModelCapacity{{
+	b := Summary{Path: Path{"us", "a", "y"}, Boot: 7, Seq: 1, Endpoint: "h:2", Models: []*ModelCapacity{{
 		Name: "llama", Ready: 1, Total: 1, KVTotal: 50, KVFree: 50, MaxContext: 4096,
 		Hardware: []HardwareRates{{Name: "H100", Ready: 1, PrefillRate: 500}, {Name: "L4", Ready: 1, PrefillRate: 70}},
 		Prefixes: []PrefixEntry{{Hash: 2, Tokens: 11}},
 	}}, Acks: []LedgerAck{{Parent: "g", Boot: 2, Ticket: 3}}}
-	want := Summary{Path: Path{Region: "us", Zone: "a"}, Models: []ModelCapacity{{
+	want := Summary{Path: Path{Region: "us", Zone: "a"}, Models: []*ModelCapacity{{
 		Name: "llama", Ready: 3, Total: 4, KVTotal: 150, KVFree: 90, MaxContext: 8192,
 		Hardware: []HardwareRates{{Name: "H100", Ready: 3, PrefillRate: 1500}, {Name: "L4", Ready: 1, PrefillRate: 70}},
 		Prefixes: []PrefixEntry{{Hash: 2, Tokens: 11}, {Hash: 1, Tokens: 9}},
@@ -91,7 +91,7 @@ func TestMergeKeepsLimits(t *testing.T) {
 	zone := func(i int) Summary {
 		s := Summary{Path: Path{"us", fmt.Sprint(i), "x"}}
 		for j := range 100 {
-			s.Models = append(s.Models, ModelCapacity{Name: fmt.Sprintf("m%04d", i*50+j), Total: 1})
+			s.Models = append(s.Models, &ModelCapacity{Name: fmt.Sprintf("m%04d", i*50+j), Total: 1})
 		}
 		return s
 	}
@@ -131,7 +131,7 @@ func BenchmarkMergeSummaries(b *testing.B) {
 func busySummary(n int) Summary {
 	s := Summary{Path: Path{"us", "a", "x"}, Boot: 1, Seq: 1, Endpoint: "127.0.0.1:8080"}
 	for i := range n {
-		m := ModelCapacity{
+		m := &ModelCapacity{
 			Name: fmt.Sprintf("model-%03d", i), Ready: 4, Total: 4, KVTotal: 1e6, KVFree: 5e5, Running: 17, Backlog: 12345,
 			Hardware: []HardwareRates{{Name: "H100", Ready: 4, PrefillRate: 40000, DecodeRate: 9000}},
 		}
@@ -171,7 +171,7 @@ func TestRegionWithSeveralGatewaysCountsOnce(t *testing.T) {
 			t.Fatalf("%d regions of %d children", len(got), got[0].Children)
 		}
 		sum := got[0].Summary
-		if !slices.EqualFunc(sum.Models, truth.Models, ModelCapacity.Equal) {
+		if !slices.EqualFunc(sum.Models, truth.Models, equalModels) {
 			t.Fatalf("%d gateways make %+v of %+v", n, sum.Models, truth.Models)
 		}
 		if !slices.Equal(sum.Demand, asked.Demand) || !slices.Equal(sum.Networks, asked.Networks) || len(sum.Outcomes) != len(asked.Outcomes) {

@@ -43,11 +43,11 @@ func (d *SummaryDelta) CompactChanges(base *Summary) {
 		for at < len(base.Models) && base.Models[at].Name < c.Model.Name {
 			at++
 		}
-		if !c.PrefixesUnchanged || at == len(base.Models) || !c.Model.equalExceptAmounts(&base.Models[at]) {
+		if !c.PrefixesUnchanged || at == len(base.Models) || !c.Model.equalExceptAmounts(base.Models[at]) {
 			kept = append(kept, *c)
 			continue
 		}
-		d.Patches = append(d.Patches, newModelPatch(at, &base.Models[at], &c.Model))
+		d.Patches = append(d.Patches, newModelPatch(at, base.Models[at], &c.Model))
 	}
 	clear(d.ChangedModels[len(kept):])
 	d.ChangedModels = kept
@@ -84,7 +84,7 @@ func (d *SummaryDelta) CheckAgainst(base *Summary) error {
 		if p.Mask&partialAmountsMask == 0 {
 			continue // the snapshot's models are valid
 		}
-		if err := p.checkPartAmounts(&base.Models[p.ModelIndex]); err != nil {
+		if err := p.checkPartAmounts(base.Models[p.ModelIndex]); err != nil {
 			return err
 		}
 	}
@@ -162,13 +162,15 @@ func patchesFromPB(p *capacitypb.Delta) ([]ModelPatch, error) {
 	return out, nil
 }
 
-// applyPatches returns base's models with the patches applied.
-func (d *SummaryDelta) applyPatches(base []ModelCapacity) []ModelCapacity {
-	out := append(make([]ModelCapacity, 0, len(base)), base...)
+// applyPatches returns base's models with patched copies of those that have a patch.
+func (d *SummaryDelta) applyPatches(base []*ModelCapacity) []*ModelCapacity {
+	out, patched := append(make([]*ModelCapacity, 0, len(base)), base...), make([]ModelCapacity, len(d.Patches))
 	for i := range d.Patches {
-		p := &d.Patches[i]
+		p, m := &d.Patches[i], &patched[i]
 		if p.ModelIndex < len(out) {
-			p.applyTo(&out[p.ModelIndex])
+			*m = *base[p.ModelIndex]
+			p.applyTo(m)
+			out[p.ModelIndex] = m
 		}
 	}
 	return out

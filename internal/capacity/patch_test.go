@@ -56,7 +56,7 @@ func TestPatchedDeltaEqualsWholeDelta(t *testing.T) {
 func TestTwentyPatchedModelsFitDatagram(t *testing.T) {
 	base, next := busySummary(20), busySummary(20)
 	for i := range next.Models {
-		m := &next.Models[i]
+		m := next.Models[i]
 		m.Running, m.Backlog, m.KVFree, m.SlotsFree = m.Running+5, m.Backlog+9999, m.KVFree/2, m.SlotsFree/2
 		m.WorkAhead, m.Headroom = [3]int64{80_000, 90_000, 150_000}, [3]int64{80_000, 90_000, 150_000}
 	}
@@ -69,7 +69,7 @@ func TestTwentyPatchedModelsFitDatagram(t *testing.T) {
 }
 
 func TestMismatchedPatchesAreRefused(t *testing.T) {
-	base := Summary{Models: []ModelCapacity{{Name: "m", Total: 4, Ready: 4}}}
+	base := Summary{Models: []*ModelCapacity{{Name: "m", Total: 4, Ready: 4}}}
 	for name, p := range map[string]ModelPatch{
 		"beyond the last":  {ModelIndex: 1, Mask: 1, Values: []int64{1}},
 		"more than whole":  {ModelIndex: 0, Mask: 1, Values: []int64{5}},
@@ -103,7 +103,7 @@ func TestEstimatedSizeIsUpperBound(t *testing.T) {
 	})
 	most := Summary{}
 	for i := range MaxModels {
-		m := ModelCapacity{Name: fmt.Sprintf("%03d%0250d", i, i)}
+		m := &ModelCapacity{Name: fmt.Sprintf("%03d%0250d", i, i)}
 		for _, n := range m.patchAmountFields() {
 			*n = MaxAmount
 		}
@@ -114,5 +114,28 @@ func TestEstimatedSizeIsUpperBound(t *testing.T) {
 	}
 	if _, err := EncodeSummary(&most); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDeltaCopiesOnlyPatchedModels: a parent of many children keeps one copy of a model that does not change.
+func TestDeltaCopiesOnlyPatchedModels(t *testing.T) {
+	base, next := busySummary(100), busySummary(100)
+	next.Seq++
+	for _, m := range next.Models[:10] {
+		m.Backlog++
+	}
+	d := DiffSummaries(&base, &next)
+	d.CompactChanges(&base)
+	s := d.ApplyTo(&base)
+	if !s.Equal(next) {
+		t.Fatal("the delta does not give the summary")
+	}
+	for i := range s.Models {
+		if shared := s.Models[i] == base.Models[i]; shared != (i >= 10) {
+			t.Errorf("model %d is shared with the snapshot: %v", i, shared)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { s = d.ApplyTo(&base) }); n > 2 {
+		t.Errorf("%v allocations", n)
 	}
 }

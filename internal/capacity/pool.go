@@ -14,14 +14,14 @@ const MaxPools = 8
 
 // FindPool returns the capacity of that pool's workers for the model, or nil if the summary has none.
 func (m *ModelCapacity) FindPool(name string) *ModelCapacity {
-	i, ok := slices.BinarySearchFunc(m.Pools, name, func(p ModelCapacity, n string) int { return strings.Compare(p.Name, n) })
+	i, ok := slices.BinarySearchFunc(m.Pools, name, func(p *ModelCapacity, n string) int { return strings.Compare(p.Name, n) })
 	if !ok {
 		return nil
 	}
-	return &m.Pools[i]
+	return m.Pools[i]
 }
 
-func checkPools(ps []ModelCapacity) error {
+func checkPools(ps []*ModelCapacity) error {
 	if len(ps) > MaxPools {
 		return fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)
 	}
@@ -40,27 +40,27 @@ func checkPools(ps []ModelCapacity) error {
 }
 
 // normalizePools returns a valid copy.
-func normalizePools(ps []ModelCapacity) []ModelCapacity {
+func normalizePools(ps []*ModelCapacity) []*ModelCapacity {
 	if len(ps) == 0 {
 		return nil
 	}
-	out := sortAndFilter(ps, MaxPools, compareModel, func(p *ModelCapacity) bool { return checkName("", p.Name, false) == nil })
-	for i := range out {
-		out[i].Pools, out[i].Prefixes = nil, nil
-		normalizeModel(&out[i])
+	out := copyModels(ps, MaxPools)
+	for _, p := range out {
+		p.Pools, p.Prefixes = nil, nil
+		normalizeModel(p)
 	}
 	return out
 }
 
-func poolsToPB(ps []ModelCapacity) (out []*capacitypb.Model) {
+func poolsToPB(ps []*ModelCapacity) (out []*capacitypb.Model) {
 	for i := range ps {
-		out = append(out, modelToPB(&ps[i]))
+		out = append(out, modelToPB(ps[i]))
 	}
 	return out
 }
 
 // poolsFromPB accepts no pools inside pools: a message could nest them to any depth.
-func poolsFromPB(ps []*capacitypb.Model) (out []ModelCapacity, err error) {
+func poolsFromPB(ps []*capacitypb.Model) (out []*ModelCapacity, err error) {
 	if len(ps) > MaxPools {
 		return nil, fmt.Errorf("%d pools: over the limit of %d", len(ps), MaxPools)
 	}

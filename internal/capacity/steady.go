@@ -18,10 +18,10 @@ func SuppressSmallChanges(held, next *Summary) Summary {
 
 // suppressModelChanges merges two sorted lists, and copies only if an entry is replaced. Unsorted lists are returned as
 // they are: FitToLimits sorts them.
-func suppressModelChanges(held, next []ModelCapacity) []ModelCapacity {
+func suppressModelChanges(held, next []*ModelCapacity) []*ModelCapacity {
 	out, at := next, 0
 	for i := range next {
-		m := &next[i]
+		m := next[i]
 		if i > 0 && next[i-1].Name >= m.Name {
 			return next
 		}
@@ -31,7 +31,7 @@ func suppressModelChanges(held, next []ModelCapacity) []ModelCapacity {
 		if at == len(held) || held[at].Name != m.Name {
 			continue
 		}
-		if near, same := compareNearModel(&held[at], m); near && !same {
+		if near, same := compareNearModel(held[at], m); near && !same {
 			if &out[0] == &next[0] {
 				out = slices.Clone(next)
 			}

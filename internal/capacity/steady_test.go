@@ -12,9 +12,8 @@ import (
 // driftAmounts changes a statement's amounts a little or much.
 func driftAmounts(t *rapid.T, s Summary) Summary {
 	out := s
-	out.Models = append([]ModelCapacity(nil), s.Models...)
-	for i := range out.Models {
-		m := &out.Models[i]
+	out = cloneSummary(s)
+	for _, m := range out.Models {
 		for _, n := range m.amountFields() {
 			if rapid.Bool().Draw(t, "moves") {
 				*n = clampToRange(*n + *n/100*rapid.Int64Range(-3, 3).Draw(t, "percent"))
@@ -46,7 +45,7 @@ func TestSuppressedChangesStayWithinOnePercent(t *testing.T) {
 				t.Fatalf("said %+v of %+v", said, truth)
 			}
 			for i := range truth.Models {
-				a, b := &said.Models[i], &truth.Models[i]
+				a, b := said.Models[i], truth.Models[i]
 				if a.Name != b.Name || a.Ready != b.Ready || a.Total != b.Total || a.KVTotal != b.KVTotal || a.CostMicros != b.CostMicros {
 					t.Fatalf("said %+v of %+v", a, b)
 				}
@@ -94,7 +93,11 @@ func TestIsNearAmount(t *testing.T) {
 
 // cloneSummary shares no list of models or demand with s.
 func cloneSummary(s Summary) Summary {
-	s.Models, s.Demand = append([]ModelCapacity(nil), s.Models...), append([]CellDemand(nil), s.Demand...)
+	s.Models, s.Demand = append([]*ModelCapacity(nil), s.Models...), append([]CellDemand(nil), s.Demand...)
+	for i, m := range s.Models {
+		c := *m
+		s.Models[i] = &c
+	}
 	return s
 }
 

@@ -22,8 +22,9 @@ type Summary struct {
 	Endpoint string
 	// Draining instances accept no new work. In a merged Summary: every part is draining.
 	Draining bool
-	// Models in ascending order of Name, each once.
-	Models []ModelCapacity
+	// Models in ascending order of Name, each once. Summaries share those that do not differ: a model of a summary in
+	// use is never written to.
+	Models []*ModelCapacity
 	// Acks in ascending order of Parent: the highest ticket of that parent that this Summary already counts. With it
 	// the parent's ledger credits exactly the requests that are not in the Summary, without comparing clocks.
 	Acks []LedgerAck
@@ -82,7 +83,7 @@ type ModelCapacity struct {
 	// Pools is the capacity of each worker pool for the model, in ascending order of Name, the name of the pool. They
 	// have neither Prefixes nor Pools. The model's own amounts are those of the workers in no pool or, if there are
 	// none, of all workers.
-	Pools []ModelCapacity
+	Pools []*ModelCapacity
 
 	unknown string // see Summary
 }
@@ -165,7 +166,7 @@ func (s *Summary) FindModel(name string) *ModelCapacity {
 		}
 	}
 	if lo < len(s.Models) && s.Models[lo].Name == name {
-		return &s.Models[lo]
+		return s.Models[lo]
 	}
 	return nil
 }
@@ -205,8 +206,11 @@ func (s Summary) Equal(t Summary) bool {
 		s.unknown == t.unknown && slices.Equal(s.Acks, t.Acks) && slices.Equal(s.Demand, t.Demand) &&
 		slices.Equal(s.RTTs, t.RTTs) && slices.Equal(s.Networks, t.Networks) && slices.Equal(s.Outcomes, t.Outcomes) &&
 		slices.Equal(s.TenantUsages, t.TenantUsages) && s.HeldLeases == t.HeldLeases &&
-		slices.EqualFunc(s.Models, t.Models, ModelCapacity.Equal)
+		slices.EqualFunc(s.Models, t.Models, equalModels)
 }
+
+// equalModels reports whether two models are equal. Most models of two summaries are the same.
+func equalModels(m, n *ModelCapacity) bool { return m == n || m.Equal(*n) }
 
 // Equal reports whether two models are equal.
 func (m ModelCapacity) Equal(n ModelCapacity) bool {
@@ -225,25 +229,30 @@ func (m *ModelCapacity) equalExceptPrefixes(n *ModelCapacity) bool {
 
 // equalExceptAmounts reports whether two models differ at most in amounts and prefixes.
 func (m *ModelCapacity) equalExceptAmounts(n *ModelCapacity) bool {
-	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware) && slices.EqualFunc(m.Pools, n.Pools, ModelCapacity.Equal)
+	return m.Name == n.Name && m.unknown == n.unknown && slices.Equal(m.Hardware, n.Hardware) && slices.EqualFunc(m.Pools, n.Pools, equalModels)
 }
 
-// ShareUnchanged replaces the model names and hardware lists of s by those of old where they are equal: they change
-// rarely. s must not be shared yet. It saves a parent of a thousand children a third of their memory.
+// ShareUnchanged replaces the models of s by those of old where they are equal, and otherwise their names, hardware
+// lists and sketches: they change rarely. s must not be shared yet. It saves a parent of a thousand children a third of
+// their memory.
 func (s *Summary) ShareUnchanged(old *Summary) {
 	if old == nil {
 		return
 	}
 	at := 0
 	for i := range s.Models {
-		m := &s.Models[i]
+		m := s.Models[i]
 		for at < len(old.Models) && old.Models[at].Name < m.Name {
 			at++
 		}
 		if at == len(old.Models) {
 			return
 		}
-		if o := &old.Models[at]; o.Name == m.Name {
+		if o := old.Models[at]; o.Name == m.Name {
+			if m.Equal(*o) {
+				s.Models[i] = o
+				continue
+			}
 			m.Name = o.Name
 			if slices.Equal(m.Hardware, o.Hardware) {
 				m.Hardware = o.Hardware

@@ -157,8 +157,10 @@ func peerSize(w *uplinkpb.Peer) int { return maxTagBytes + protowire.SizeBytes(p
 func withoutPrefixes(s *capacity.Summary) *capacity.Summary {
 	out := *s
 	out.Models = slices.Clone(s.Models)
-	for i := range out.Models {
-		out.Models[i].Prefixes = nil
+	for i, m := range out.Models {
+		bare := *m
+		bare.Prefixes = nil
+		out.Models[i] = &bare
 	}
 	return &out
 }

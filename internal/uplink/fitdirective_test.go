@@ -85,7 +85,7 @@ func oversizedDirective(specBytes int) *Directive {
 	for r := range 255 {
 		s := &capacity.Summary{Path: capacity.Path{Region: fmt.Sprintf("region-%03d", r)}}
 		for m := range 50 {
-			model := capacity.ModelCapacity{
+			model := &capacity.ModelCapacity{
 				Name: fmt.Sprintf("org/model-%02d-70b-instruct", m), Ready: 30, Total: 40, KVTotal: 1 << 30, KVFree: 1 << 29, Running: 100, Queued: 3,
 				Hardware: []capacity.HardwareRates{{Name: "H100", Ready: 30, PrefillRate: 30_000, DecodeRate: 2_000}},
 			}

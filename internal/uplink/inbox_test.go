@@ -37,7 +37,7 @@ func TestInboxMatchesOutboxOverLossyLink(t *testing.T) {
 				t.Fatalf("holds %+v, said %+v", s, want)
 			}
 			for i := range s.Models {
-				if m := &s.Models[i]; uint64(m.Backlog) > s.Seq || said[uint64(m.Backlog)].FindModel(m.Name) == nil {
+				if m := s.Models[i]; uint64(m.Backlog) > s.Seq || said[uint64(m.Backlog)].FindModel(m.Name) == nil {
 					t.Fatalf("model %s of statement %d was never in statement %d", m.Name, s.Seq, m.Backlog)
 				}
 			}
@@ -70,7 +70,7 @@ func TestInboxMatchesOutboxOverLossyLink(t *testing.T) {
 			s := capacity.Summary{Path: pathL2, Boot: boot, Seq: seq}
 			for i := range models {
 				if rapid.IntRange(0, 9).Draw(t, "absent") > 0 {
-					s.Models = append(s.Models, capacity.ModelCapacity{Name: fmt.Sprintf("m%02d", i), Backlog: int64(seq), Total: 1})
+					s.Models = append(s.Models, &capacity.ModelCapacity{Name: fmt.Sprintf("m%02d", i), Backlog: int64(seq), Total: 1})
 				}
 			}
 			said[seq] = &s
@@ -136,7 +136,7 @@ func TestInboxMatchesOutboxOverLossyLink(t *testing.T) {
 func TestInboxHoldsLastTwoSnapshots(t *testing.T) {
 	in := summaryInbox{path: pathL2, boot: 1, bootLimit: 1 << 63}
 	statement := func(seq uint64) *capacity.Summary {
-		return &capacity.Summary{Path: pathL2, Boot: 1, Seq: seq, Models: []capacity.ModelCapacity{{Name: fmt.Sprint("m", seq)}}}
+		return &capacity.Summary{Path: pathL2, Boot: 1, Seq: seq, Models: []*capacity.ModelCapacity{{Name: fmt.Sprint("m", seq)}}}
 	}
 	for seq := uint64(1); seq <= 3; seq++ {
 		b, err := capacity.EncodeSummary(statement(seq))
@@ -166,7 +166,7 @@ func TestInboxHoldsLastTwoSnapshots(t *testing.T) {
 func largeSummary(seq uint64) *capacity.Summary {
 	s := &capacity.Summary{Path: pathL2, Boot: 1, Seq: seq}
 	for i := range 40 {
-		s.Models = append(s.Models, capacity.ModelCapacity{Name: fmt.Sprintf("model-%02d-with-a-name-of-some-length", i), Backlog: int64(seq), Total: 1})
+		s.Models = append(s.Models, &capacity.ModelCapacity{Name: fmt.Sprintf("model-%02d-with-a-name-of-some-length", i), Backlog: int64(seq), Total: 1})
 	}
 	return s
 }
@@ -262,7 +262,7 @@ func zoneSummary(models int, turn int64) capacity.Summary {
 		Acks: []capacity.LedgerAck{{Parent: "gw1", Boot: 1, Ticket: uint64(turn)}},
 	}
 	for i := range models {
-		m := capacity.ModelCapacity{
+		m := &capacity.ModelCapacity{
 			Name: fmt.Sprintf("meta-llama/llama-3.1-%03d-instruct", i), Ready: 4, Total: 4, KVTotal: 1_600_000, KVFree: 1_600_000,
 			SlotsTotal: 1024, SlotsFree: 1024, Headroom: [3]int64{80_000, 80_000, 80_000}, MaxContext: 131_072, CostMicros: 16_000_000,
 			Hardware: []capacity.HardwareRates{{Name: "H100-SXM", Ready: 4, PrefillRate: 80_000, DecodeRate: 9_000}},

@@ -21,7 +21,7 @@ func TestSummaryRateFollowsActivity(t *testing.T) {
 		step.Store(1)
 		c := w.startChild(w.newChild(2, func(c *ChildConfig) {
 			c.BuildSummary = func(time.Time) capacity.Summary {
-				return capacity.Summary{Models: []capacity.ModelCapacity{{Name: "m", CostMicros: n.Add(step.Load())}}}
+				return capacity.Summary{Models: []*capacity.ModelCapacity{{Name: "m", CostMicros: n.Add(step.Load())}}}
 			}
 		}, 1))
 		time.Sleep(5 * time.Second)
@@ -50,7 +50,7 @@ func TestSmallChangesAreNotSent(t *testing.T) {
 		n.Store(1_000_000)
 		c := w.startChild(w.newChild(2, func(c *ChildConfig) {
 			c.BuildSummary = func(time.Time) capacity.Summary {
-				return capacity.Summary{Models: []capacity.ModelCapacity{{Name: "m", Backlog: n.Add(20)}}}
+				return capacity.Summary{Models: []*capacity.ModelCapacity{{Name: "m", Backlog: n.Add(20)}}}
 			}
 		}, 1))
 		time.Sleep(5 * time.Second)
@@ -167,7 +167,7 @@ func TestMessageBucket(t *testing.T) {
 // unchangingSummary makes equal summaries until n changes.
 func unchangingSummary(n *atomic.Int64) func(time.Time) capacity.Summary {
 	return func(time.Time) capacity.Summary {
-		return capacity.Summary{Models: []capacity.ModelCapacity{{Name: "m", Total: 1, Backlog: n.Load()}}}
+		return capacity.Summary{Models: []*capacity.ModelCapacity{{Name: "m", Total: 1, Backlog: n.Load()}}}
 	}
 }
 

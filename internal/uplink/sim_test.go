@@ -289,9 +289,9 @@ func (w *testNetwork) stopAll(all ...stopper) {
 // timestampedModels makes summaries of n models of which the first, "clock", carries the time of making.
 func timestampedModels(n int) func(time.Time) capacity.Summary {
 	return func(now time.Time) capacity.Summary {
-		s := capacity.Summary{Models: []capacity.ModelCapacity{{Name: "clock", Total: 1, CostMicros: now.UnixMicro()}}}
+		s := capacity.Summary{Models: []*capacity.ModelCapacity{{Name: "clock", Total: 1, CostMicros: now.UnixMicro()}}}
 		for i := range n - 1 {
-			s.Models = append(s.Models, capacity.ModelCapacity{
+			s.Models = append(s.Models, &capacity.ModelCapacity{
 				Name: fmt.Sprintf("model-%03d-with-a-name-of-some-length", i), Ready: 3, Total: 4, CostMicros: now.UnixMicro(),
 				Hardware: []capacity.HardwareRates{{Name: "H100", Ready: 3, PrefillRate: 30000 + now.UnixMilli()%1000, DecodeRate: 7000}},
 			})

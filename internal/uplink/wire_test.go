@@ -27,7 +27,7 @@ func fullDirective() *Directive {
 		Peers: []PeerRegion{
 			{
 				Region: "eu", Gateways: []PeerGateway{{"g1", "h:1"}}, Age: time.Second, RTT: 80 * time.Millisecond, RTTSamples: 12,
-				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []capacity.ModelCapacity{{Name: "m", Ready: 1, Total: 2}}},
+				Summary: &capacity.Summary{Path: capacity.Path{Region: "eu"}, Models: []*capacity.ModelCapacity{{Name: "m", Ready: 1, Total: 2}}},
 			},
 			{Region: "ap"},
 		},

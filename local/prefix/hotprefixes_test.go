@@ -75,8 +75,8 @@ func TestTopPrefixesAreValidAndBounded(t *testing.T) {
 			h.RecordPrompt(marks, blocks, int64(rapid.IntRange(0, 1e6).Draw(t, "tokens")), int64(len(text)), now)
 			now = now.Add(time.Duration(rapid.IntRange(-1, 100).Draw(t, "seconds")) * time.Second)
 		}
-		m := capacity.ModelCapacity{Name: "m", Prefixes: h.TopPrefixes(x, capacity.MaxPrefixes)}
-		s := capacity.Summary{Path: capacity.Path{Region: "r", Zone: "z", Instance: "l"}, Models: []capacity.ModelCapacity{m}}
+		m := &capacity.ModelCapacity{Name: "m", Prefixes: h.TopPrefixes(x, capacity.MaxPrefixes)}
+		s := capacity.Summary{Path: capacity.Path{Region: "r", Zone: "z", Instance: "l"}, Models: []*capacity.ModelCapacity{m}}
 		if _, err := capacity.EncodeSummary(&s); err != nil {
 			t.Fatal(err)
 		}

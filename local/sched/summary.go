@@ -40,7 +40,7 @@ func (r *Reporter) BuildSummary(path capacity.Path, now time.Time) capacity.Summ
 }
 
 // summarizeModel adds up one model's workers.
-func (r *Reporter) summarizeModel(p *modelGroup, now time.Time) capacity.ModelCapacity {
+func (r *Reporter) summarizeModel(p *modelGroup, now time.Time) *capacity.ModelCapacity {
 	shared := r.hasSharedWorker(p)
 	m := r.summarizeWorkers(p, p.model, func(v *pick.WorkerSnapshot) bool {
 		return !shared || !modelroute.IsDedicated(r.policy.Spec, v.Pools, p.model)
@@ -51,14 +51,14 @@ func (r *Reporter) summarizeModel(p *modelGroup, now time.Time) capacity.ModelCa
 			m.Pools = append(m.Pools, r.summarizeWorkers(p, name, func(v *pick.WorkerSnapshot) bool { return v.Pools&bit != 0 }, now))
 		}
 	}
-	slices.SortFunc(m.Pools, func(x, y capacity.ModelCapacity) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(m.Pools, func(x, y *capacity.ModelCapacity) int { return strings.Compare(x.Name, y.Name) })
 	return m
 }
 
 // summarizeWorkers adds up the workers of a model for which counted returns true. The queue is counted in full each time: which
 // request goes to which worker is decided only when one has room.
-func (r *Reporter) summarizeWorkers(p *modelGroup, name string, counted func(*pick.WorkerSnapshot) bool, now time.Time) capacity.ModelCapacity {
-	m := capacity.ModelCapacity{Name: name, Queued: int64(p.queue.Len()), Backlog: p.queue.WaitingWork()}
+func (r *Reporter) summarizeWorkers(p *modelGroup, name string, counted func(*pick.WorkerSnapshot) bool, now time.Time) *capacity.ModelCapacity {
+	m := &capacity.ModelCapacity{Name: name, Queued: int64(p.queue.Len()), Backlog: p.queue.WaitingWork()}
 	soonest, rate := -1.0, 0.0
 	for i, w := range p.workers {
 		v := &p.view.Workers[i]
@@ -75,7 +75,7 @@ func (r *Reporter) summarizeWorkers(p *modelGroup, name string, counted func(*pi
 		load := r.ledger.ReadLoad(w.ledgerID, v.Rates.PrefillRate, now)
 		m.Backlog += load.Backlog + load.ForeignBacklog
 		m.Running += load.Running + load.ForeignSeqs
-		r.loader.addUnreadyWorker(&m, p.model, w, now)
+		r.loader.addUnreadyWorker(m, p.model, w, now)
 		if v.DownReason != "" {
 			continue
 		}
@@ -99,7 +99,7 @@ func (r *Reporter) summarizeWorkers(p *modelGroup, name string, counted func(*pi
 			soonest = wait
 		}
 		rate += full
-		r.addHeadroom(&m, p, full, wait, float64(kvFree)/float64(kv))
+		r.addHeadroom(m, p, full, wait, float64(kvFree)/float64(kv))
 	}
 	for c := range spec.Class(spec.NumClasses) {
 		m.WorkAhead[c] = r.predictBacklog(p, c, max(soonest, 0), rate, now)

@@ -24,14 +24,22 @@ func testModel(name string, ahead int64) capacity.ModelCapacity {
 }
 
 func testLocal(zoneName string, ms ...capacity.ModelCapacity) routing.LocalInstance {
-	return routing.LocalInstance{Summary: &capacity.Summary{Path: capacity.Path{Region: "fra", Zone: zoneName, Instance: "l1"}, Endpoint: zoneName + ":1", Models: ms}}
+	return routing.LocalInstance{Summary: &capacity.Summary{Path: capacity.Path{Region: "fra", Zone: zoneName, Instance: "l1"}, Endpoint: zoneName + ":1", Models: pointersTo(ms)}}
 }
 
 func testPeer(region string, rtt time.Duration, ms ...capacity.ModelCapacity) routing.PeerRegion {
 	return routing.PeerRegion{
 		Region: region, Gateways: []routing.PeerGateway{{Name: region + "-gw", Endpoint: region + ":1"}}, RTT: rtt,
-		Summary: &capacity.Summary{Path: capacity.Path{Region: region}, Models: ms},
+		Summary: &capacity.Summary{Path: capacity.Path{Region: region}, Models: pointersTo(ms)},
 	}
+}
+
+// pointersTo returns the models as a summary lists them.
+func pointersTo(ms []capacity.ModelCapacity) (out []*capacity.ModelCapacity) {
+	for i := range ms {
+		out = append(out, &ms[i])
+	}
+	return out
 }
 
 func testQuery() *routing.RouteQuery {
@@ -282,7 +290,7 @@ func BenchmarkChooseRoute(b *testing.B) {
 func TestPoolRequestsUsePoolCapacity(t *testing.T) {
 	pooled := func(ahead int64, pools ...capacity.ModelCapacity) capacity.ModelCapacity {
 		m := testModel("m", ahead)
-		m.Pools = pools
+		m.Pools = pointersTo(pools)
 		return m
 	}
 	none := withChange(testModel("gold", 0), func(m *capacity.ModelCapacity) { m.Ready = 0 })
@@ -349,7 +357,7 @@ func TestDecisionCarriesPeerCachedTokens(t *testing.T) {
 
 func TestRoutingView_OutputTokenCostFollowsTheWorkers(t *testing.T) {
 	view := func(prefill, decode int64) *routing.RoutingView {
-		return &routing.RoutingView{Locals: []routing.LocalInstance{{Summary: &capacity.Summary{Models: []capacity.ModelCapacity{{
+		return &routing.RoutingView{Locals: []routing.LocalInstance{{Summary: &capacity.Summary{Models: []*capacity.ModelCapacity{{
 			Name:     "m",
 			Hardware: []capacity.HardwareRates{{Name: "h100", PrefillRate: prefill, DecodeRate: decode}},
 		}}}}}}

@@ -161,8 +161,8 @@ func TestInterferenceFollowsRunningAnswers(t *testing.T) {
 				t.Fatalf("with more %s %v s, with fewer %v", what, got, one)
 			}
 		}
-		s := capacity.Summary{Models: []capacity.ModelCapacity{m}}
-		twice := capacity.MergeSummaries(s, s).Models[0]
+		s := capacity.Summary{Models: []*capacity.ModelCapacity{&m}}
+		twice := *capacity.MergeSummaries(s, s).Models[0]
 		if got := interferenceOf(q, twice); math.Abs(got-one) > 1e-9*one {
 			t.Fatalf("twice the workers with twice the answers: %v s, one half %v", got, one)
 		}

@@ -30,14 +30,14 @@ func zoneSummary(name string, seq uint64, ahead, headroom int64) *capacity.Summa
 	}
 }
 
-func peerModels(ahead, headroom int64) []capacity.ModelCapacity {
-	return []capacity.ModelCapacity{{
+func peerModels(ahead, headroom int64) []*capacity.ModelCapacity {
+	return []*capacity.ModelCapacity{{
 		Name: "m", Ready: 1, Total: 1, WorkAhead: [3]int64{ahead, ahead, ahead}, Headroom: [3]int64{headroom, headroom, headroom},
 		Hardware: []capacity.HardwareRates{{Name: "h100", Ready: 1, PrefillRate: 10_000, DecodeRate: 1000}}, MaxContext: 100_000,
 	}}
 }
 
-func newAmsterdamReport(age, rtt time.Duration, models []capacity.ModelCapacity) routing.PeerReport {
+func newAmsterdamReport(age, rtt time.Duration, models []*capacity.ModelCapacity) routing.PeerReport {
 	return routing.PeerReport{
 		Region: "ams", Gateways: []routing.PeerGateway{{Name: "ams-gw", Endpoint: "ams:1"}}, Age: age, RTT: rtt,
 		Summary: &capacity.Summary{Path: capacity.Path{Region: "ams"}, Models: models},

@@ -95,9 +95,13 @@ func (o *uplinkBenchOptions) makeSummaries() func(time.Time) capacity.Summary {
 	turn := int64(0)
 	return func(now time.Time) capacity.Summary {
 		turn++
-		s := capacity.Summary{Models: append([]capacity.ModelCapacity(nil), idle...)}
+		s := capacity.Summary{Models: make([]*capacity.ModelCapacity, len(idle))}
+		for i := range idle {
+			m := idle[i]
+			s.Models[i] = &m
+		}
 		for i := range min(o.changing, len(s.Models)) {
-			m := &s.Models[i]
+			m := s.Models[i]
 			busy := turn*7919%61 + int64(i)
 			m.Running, m.Backlog, m.WorkAhead = busy, 1500*busy, [3]int64{800 * busy, 900 * busy, 1500 * busy}
 			m.KVFree -= 2000 * busy
