@@ -39,7 +39,7 @@ type adminTarget struct {
 func (t *adminTarget) addFlags(cmd *cobra.Command) {
 	t.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in order, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then this user's nodes on this machine: global nodes, else gateways, else local instances)")
+	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in order, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then this user's nodes on this machine, or for root the services of systemd: global nodes, else gateways, else local instances)")
 	f.StringVar(&t.certFile, "cert", os.Getenv("SPILLWAY_CERT"), "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
 	f.StringVar(&t.keyFile, "key", os.Getenv("SPILLWAY_KEY"), "private key of --cert (PEM; default $SPILLWAY_KEY)")
 	f.StringVar(&t.tokenFile, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file with a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
@@ -54,7 +54,7 @@ func (t *adminTarget) callNode(ctx context.Context, f func(context.Context, *adm
 		return err
 	}
 	if len(servers) == 0 {
-		return errors.New("no node found: this user runs no Spillway node on this machine\nhint: start one with `spillway demo`, or name one with --server or SPILLWAY_SERVER")
+		return errors.New("no node found: this user runs no Spillway node on this machine\nhint: start one with `spillway demo`, or name one with --server or SPILLWAY_SERVER; root also finds the services of systemd")
 	}
 	certs, err := t.loadCerts()
 	if err != nil {
