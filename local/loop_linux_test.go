@@ -353,3 +353,36 @@ func loopRequestCount(t *testing.T, reg *prometheus.Registry, result string) flo
 	}
 	return -1
 }
+
+// TestLoopKeepsQueuedRequests: requests that wait for room, and are then placed, never leave the loop; one that waits until
+// its deadline is refused.
+func TestLoopKeepsQueuedRequests(t *testing.T) {
+	w := newFakeVLLM(t, "w1")
+	w.kvBlocks = 4 // one request at a time
+	reg := telemetry.NewRegistry("local", "a", "test")
+	a := startAgent(t, func(c *local.Config) { c.Registry = reg }, w)
+	w.setMode("hold")
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if status, _, text := postWithHeader(t, a, "X-Spillway-Class", "interactive"); status != http.StatusOK {
+				t.Errorf("%d %s", status, text)
+			}
+		})
+	}
+	testkit.Eventually(t, "two wait", func() bool {
+		return slices.ContainsFunc(collectFigures(t, reg), func(s string) bool {
+			return strings.HasPrefix(s, "spillway_local_queue_length") && strings.HasSuffix(s, " 2")
+		})
+	})
+	if status, _, text := postWithHeader(t, a, "X-Request-Timeout-Ms", "100"); status != http.StatusGatewayTimeout || !strings.Contains(text, "deadline_unmeetable") {
+		t.Errorf("%d %q", status, text)
+	}
+	for range 3 {
+		w.release <- struct{}{}
+	}
+	all.Wait()
+	if done, left := loopRequestCount(t, reg, "completed"), loopRequestCount(t, reg, "decided"); done != 3 || left != 1 {
+		t.Errorf("%v completed on the loop, want 3; %v left it, want 1", done, left)
+	}
+}

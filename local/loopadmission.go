@@ -37,6 +37,23 @@ func (z *zoneScheduler) startLoopRequest(x *loopExchange, now time.Time) {
 	if d.waits {
 		v.waitResults = make(chan sched.WaitResult, 1) // one result for each wait
 	}
+	z.startLoopAttempt(x)
+}
+
+// startPlacedRequest starts the attempt of a request of the loop whose wait has ended, as startLoopRequest does.
+func (z *zoneScheduler) startPlacedRequest(x *loopExchange, r sched.WaitResult) {
+	v := &x.request
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	v.admission = admission{attempt: r.Attempt, refusal: r.Refusal}
+	z.startLoopAttempt(x)
+	z.deliverResults()
+}
+
+// startLoopAttempt starts the attempt of an admitted request, unless a goroutine must make it. The caller holds the lock.
+func (z *zoneScheduler) startLoopAttempt(x *loopExchange) {
+	v := &x.request
+	d := &v.admission
 	if d.attempt == nil || v.SuspectAttempt {
 		return
 	}

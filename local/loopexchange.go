@@ -3,6 +3,7 @@ package local
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ type loopExchange struct {
 	request     zoneRequest
 	httpRequest http.Request
 	url         url.URL
+	lines       []byte        // header lines that go on to the worker, while the request waits
 	suspected   *openai.Error // refuses a request under which workers have died
 	started     bool          // the attempt of observer was started
 	observer    responseObserver
@@ -30,6 +32,45 @@ type loopExchange struct {
 	mu          sync.Mutex
 	leftLoop    bool  // Continue has the exchange
 	cancelCause error // why the attempt was given up on the loop; nil: it was not
+}
+
+// sendRequest writes the request of an attempt that was started. lines are its header lines.
+func (x *loopExchange) sendRequest(r *http1.LoopRequest, lines []byte) http1.LoopAction {
+	h, v := x.handler, &x.request
+	worker := zoneWorkerOf(x.observer.attempt)
+	if !v.Envelope.Stream {
+		x.prefill = h.scheduler.startPrefillTimer(x.observer.attempt, prefillAfter(x.observer.attempt))
+	}
+	x.body, x.options = h.attempts.buildWorkerBody(v, worker)
+	x.options.Splicer = v.resume.splicer
+	to := worker.findLoopTarget()
+	if !to.plain {
+		return http1.LoopContinue
+	}
+	r.Upstream = to.address
+	b := append(append(append(append(r.Out, "POST "...), to.base...), x.url.Path...), " HTTP/1.1\r\nHost: "...)
+	b = append(append(append(b, to.host...), "\r\n"...), lines...)
+	b = strconv.AppendInt(append(b, "Accept-Encoding: identity\r\nContent-Length: "...), int64(x.body.Len()), 10)
+	r.Out = x.body.AppendTo(append(b, "\r\n\r\n"...))
+	return http1.LoopSend
+}
+
+// Resume implements http1.LoopExchange: the wait in the queue has ended.
+func (x *loopExchange) Resume(r *http1.LoopRequest) http1.LoopAction {
+	v := &x.request
+	select {
+	case result := <-v.waitResults:
+		x.handler.scheduler.startPlacedRequest(x, result)
+	default:
+		r.WaitUntil = v.QueueItem.Deadline
+		return http1.LoopWait
+	}
+	if !x.started {
+		return http1.LoopContinue
+	}
+	lines := x.lines
+	x.lines, v.loopRef = nil, http1.LoopRef{}
+	return x.sendRequest(r, lines)
 }
 
 // AcceptAnswer implements http1.LoopExchange. Only a success is relayed on the loop.

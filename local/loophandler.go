@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -96,26 +95,18 @@ func (h *loopHandler) StartRequest(r *http1.LoopRequest) (http1.LoopExchange, ht
 	v.setAffinity(o)
 	x.httpRequest.Header = nil // it belongs to the next request
 	x.observer = responseObserver{agent: h.instance, request: v, loop: x}
+	v.loopRef = x.ref
 	h.scheduler.startLoopRequest(x, r.Now)
-	if !x.started {
-		return x, http1.LoopContinue
+	switch {
+	case x.started:
+		return x, x.sendRequest(r, h.lines)
+	case v.admission.waits:
+		x.lines = append([]byte(nil), h.lines...)
+		h.scheduler.wakePump()
+		r.WaitUntil = v.QueueItem.Deadline
+		return x, http1.LoopWait
 	}
-	worker := zoneWorkerOf(x.observer.attempt)
-	if !v.Envelope.Stream {
-		x.prefill = h.scheduler.startPrefillTimer(x.observer.attempt, prefillAfter(x.observer.attempt))
-	}
-	x.body, x.options = h.attempts.buildWorkerBody(v, worker)
-	x.options.Splicer = v.resume.splicer
-	to := worker.findLoopTarget()
-	if !to.plain {
-		return x, http1.LoopContinue
-	}
-	r.Upstream = to.address
-	b := append(append(append(append(r.Out, "POST "...), to.base...), path...), " HTTP/1.1\r\nHost: "...)
-	b = append(append(append(b, to.host...), "\r\n"...), h.lines...)
-	b = strconv.AppendInt(append(b, "Accept-Encoding: identity\r\nContent-Length: "...), int64(x.body.Len()), 10)
-	r.Out = x.body.AppendTo(append(b, "\r\n\r\n"...))
-	return x, http1.LoopSend
+	return x, http1.LoopContinue
 }
 
 // readLoopRequest is readRequest for a request of the loop. It records nothing; false means that a goroutine serves the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
+	"github.com/spillway-lb/spillway/internal/httpedge/http1"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/sched"
@@ -30,6 +31,7 @@ type zoneRequest struct {
 	replayBody   *forward.ReplayBody // its body where that is streamed; nil otherwise
 	forwardKind  forward.Kind        // how it is forwarded
 
+	loopRef           http1.LoopRef         // where it waits on a request loop; else zero
 	admission         admission             // its first, where a request loop has made it; else empty
 	fingerprintBuffer [1]uint64             // buffer for its own fingerprint
 	waitResults       chan sched.WaitResult // one result for each wait

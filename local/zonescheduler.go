@@ -34,7 +34,9 @@ func (z *zoneScheduler) update(do func(s *sched.Scheduler)) {
 // deliverResults hands the results of ended waits to their requests and wakes the model loader. The caller holds the lock.
 func (z *zoneScheduler) deliverResults() {
 	for _, v := range z.core.Admission.TakeSettled() {
-		v.Owner.(*zoneRequest).waitResults <- v.WaitResult
+		owner := v.Owner.(*zoneRequest)
+		owner.waitResults <- v.WaitResult
+		owner.loopRef.Wake()
 	}
 	if z.core.TakePlacementChanged() {
 		wakeLoop(z.loaderWake)

@@ -17,6 +17,7 @@ type clientState uint8
 const (
 	clientIdle     clientState = iota // a request
 	clientReading                     // the rest of a request
+	clientQueued                      // the handler
 	clientDialing                     // a connection to the upstream
 	clientWaiting                     // the answer
 	clientRelaying                    // the rest of the answer
@@ -212,15 +213,12 @@ func (c *loopClient) examineRequest() {
 	}
 	c.state = clientReading
 	c.setTimeout(partialWait)
-	if l.partial++; l.nextSweep.After(c.deadline) {
-		l.nextSweep = c.deadline
-	}
+	l.sweepBy(c.deadline)
 }
 
 func (c *loopClient) endReading() {
 	if c.state == clientReading {
 		c.state = clientIdle
-		c.loop.partial--
 	}
 }
 
@@ -232,24 +230,40 @@ func (c *loopClient) startRequest() {
 	r := &l.request
 	*r = LoopRequest{Path: l.head.path, Lines: l.head.lines, Body: c.buf[c.head:c.total:c.total], Now: l.now, Out: l.out[:0], client: c}
 	exchange, action := l.config.Handler.StartRequest(r)
-	if cap(r.Out) <= maxLoopRequest+loopScratchBytes {
-		l.out = r.Out[:0]
-	}
-	switch action {
-	case LoopDecline:
+	if action == LoopDecline {
+		l.keepOut(r.Out)
 		c.exitUnread(ExitDeclined)
 		return
-	case LoopContinue:
-		c.exchange = exchange
-		c.handOver(HandOver{}, ExitDecided)
-		return
 	}
-	c.exchange, c.target = exchange, r.Upstream
-	c.deadline = time.Time{}
-	if c.split != nil {
+	c.exchange = exchange
+	if c.split != nil && action != LoopContinue {
 		l.buffers.putBuffer(c.buf)
 		c.buf = nil
 	}
+	c.actOn(r, action)
+}
+
+// resumeRequest has the handler decide again about a request that waits.
+func (c *loopClient) resumeRequest() {
+	r := &c.loop.request
+	*r = LoopRequest{Now: c.loop.now, Out: c.loop.out[:0], client: c}
+	c.actOn(r, c.exchange.Resume(r))
+}
+
+// actOn does what the handler has decided.
+func (c *loopClient) actOn(r *LoopRequest, action LoopAction) {
+	l := c.loop
+	l.keepOut(r.Out)
+	switch action {
+	case LoopWait:
+		c.state, c.deadline = clientQueued, r.WaitUntil
+		l.sweepBy(c.deadline)
+		return
+	case LoopContinue:
+		c.handOver(HandOver{}, ExitDecided)
+		return
+	}
+	c.target, c.deadline = r.Upstream, time.Time{}
 	if u := l.upstreams.takeIdle(r.Upstream); u != nil {
 		c.sendTo(u, r.Out)
 		return
@@ -348,6 +362,15 @@ func (c *loopClient) abortTurn(turn uint64) {
 	})
 }
 
+// wakeTurn implements LoopRef.Wake.
+func (c *loopClient) wakeTurn(turn uint64) {
+	c.loop.postCall(func() {
+		if c.turn == turn && c.state == clientQueued {
+			c.resumeRequest()
+		}
+	})
+}
+
 // splitBody implements LoopRequest.OwnBody.
 func (c *loopClient) splitBody(body []byte) []byte {
 	c.split = append(make([]byte, 0, c.head), c.buf[:c.head]...)
@@ -410,6 +433,8 @@ func (c *loopClient) handleDeadline() {
 	switch {
 	case c.state == clientReading:
 		c.exitUnread(ExitSyntax)
+	case c.state == clientQueued:
+		c.handOver(HandOver{}, ExitDecided)
 	case c.exchange != nil && len(c.unsent) == 0:
 		c.handOverAt(ErrSilent, ExitAborted)
 	case c.exchange != nil:
@@ -478,6 +503,8 @@ func (c *loopClient) handOverAt(err error, why LoopExit) {
 		if err == errClientGone {
 			c.handOver(HandOver{Begun: true, Err: err}, why)
 		} // otherwise nothing: the answer is complete
+	case clientQueued:
+		c.handOver(HandOver{Err: err}, why)
 	case clientDialing:
 		c.handOver(HandOver{Sent: &SentRequest{err: err}}, why)
 	case clientWaiting:

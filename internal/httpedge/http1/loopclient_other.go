@@ -6,5 +6,6 @@ package http1
 type loopClient struct{}
 
 func (*loopClient) currentRef() LoopRef          { return LoopRef{} }
+func (*loopClient) wakeTurn(uint64)              {}
 func (*loopClient) abortTurn(uint64)             {}
 func (*loopClient) splitBody(body []byte) []byte { return body }

@@ -49,6 +49,9 @@ const (
 	LoopSend
 	// LoopContinue calls LoopExchange.Continue on a goroutine at once.
 	LoopContinue
+	// LoopWait keeps the request until LoopRef.Wake, which has LoopExchange.Resume decide again. At LoopRequest.WaitUntil,
+	// or if the client leaves, Continue takes it over.
+	LoopWait
 )
 
 // LoopHandler is the logic of a request loop. Its methods, and those of LoopExchange except Continue, are called on the
@@ -70,6 +73,8 @@ type LoopRequest struct {
 	// Upstream is the address, and Out the request to it, with LoopSend.
 	Upstream string
 	Out      []byte
+	// WaitUntil ends the wait with LoopWait; zero: never.
+	WaitUntil time.Time
 
 	client *loopClient
 }
@@ -84,6 +89,8 @@ type LoopAnswer struct {
 
 // LoopExchange is one request of a loop.
 type LoopExchange interface {
+	// Resume decides again about a request that waits. r has no request in it.
+	Resume(r *LoopRequest) LoopAction
 	// AcceptAnswer appends the head for the client to out, without its framing lines and the empty line. keepsLength
 	// means that the body is passed in its length. False leaves the answer to Continue. It may be called twice with the
 	// same head.
@@ -127,6 +134,13 @@ func (r *LoopRequest) Ref() LoopRef { return r.client.currentRef() }
 func (r LoopRef) Abort() {
 	if r.client != nil {
 		r.client.abortTurn(r.turn)
+	}
+}
+
+// Wake has the loop call Resume if the request still waits. It may be called on any goroutine, at any time.
+func (r LoopRef) Wake() {
+	if r.client != nil {
+		r.client.wakeTurn(r.turn)
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 	maxLoopRequest = 128 << 10
 	// partialWait is how long a loop waits for the rest of a request before a goroutine does, which judges its timeouts.
 	partialWait = 100 * time.Millisecond
-	// sweepInterval is the time between two checks of deadlines; while requests are incomplete it is partialWait.
+	// sweepInterval is the longest time between two checks of deadlines.
 	sweepInterval = time.Second
 	// quietTime is how long a loop without events goes on to wait on its processor. Then it waits as any system call does,
 	// so that an idle process costs nothing. A shorter time would have it pay for that in each pause.
@@ -54,7 +54,6 @@ type requestLoop struct {
 	slots      []loopSlot
 	freeSlots  []int
 	idle       loopClient // ring of idle clients, the longest idle first
-	partial    int        // clients with an incomplete request
 	upstreams  upstreamPool
 	buffers    loopBuffers
 	scratch    []byte
@@ -328,7 +327,12 @@ func (l *requestLoop) acceptClients() {
 func (l *requestLoop) sweepDeadlines() {
 	l.nextSweep = l.now.Add(sweepInterval)
 	for i := range l.slots {
-		if c := l.slots[i].client; c != nil && !c.deadline.IsZero() && !l.now.Before(c.deadline) {
+		c := l.slots[i].client
+		switch {
+		case c == nil || c.deadline.IsZero():
+		case l.now.Before(c.deadline):
+			l.sweepBy(c.deadline)
+		default:
 			c.handleDeadline()
 		}
 	}
@@ -341,8 +345,12 @@ func (l *requestLoop) sweepDeadlines() {
 			_ = l.watchListener(unix.EPOLL_CTL_ADD) // it was removed
 		}
 	}
-	if l.partial > 0 {
-		l.nextSweep = l.now.Add(partialWait)
+}
+
+// sweepBy makes the next sweep no later than t; zero: no change.
+func (l *requestLoop) sweepBy(t time.Time) {
+	if !t.IsZero() && t.Before(l.nextSweep) {
+		l.nextSweep = t
 	}
 }
 

@@ -37,6 +37,7 @@ type relayExchange struct {
 	path    string
 	body    []byte
 	left    chan HandOver // Continue was called
+	resumed int
 }
 
 func (h *relayHandler) StartRequest(r *LoopRequest) (LoopExchange, LoopAction) {
@@ -54,8 +55,14 @@ func (h *relayHandler) StartRequest(r *LoopRequest) (LoopExchange, LoopAction) {
 		default:
 		}
 	}()
-	if x.path == "/decided" {
+	switch x.path {
+	case "/decided":
 		return x, LoopContinue
+	case "/late":
+		r.WaitUntil = r.Now.Add(20 * time.Millisecond)
+		return x, LoopWait
+	case "/waits":
+		return x, LoopWait
 	}
 	r.Upstream = h.upstream
 	r.Out = append(append(append(r.Out, "POST "...), r.Path...), " HTTP/1.1\r\n"...)
@@ -67,6 +74,18 @@ func (h *relayHandler) StartRequest(r *LoopRequest) (LoopExchange, LoopAction) {
 	r.Out = append(strconv.AppendInt(append(r.Out, "Content-Length: "...), int64(len(r.Body)), 10), "\r\n\r\n"...)
 	r.Out = append(r.Out, r.Body...)
 	return x, LoopSend
+}
+
+// Resume sends the request that StartRequest has kept.
+func (x *relayExchange) Resume(r *LoopRequest) LoopAction {
+	x.resumed++
+	if x.path == "/waits" && x.resumed == 1 {
+		return LoopWait
+	}
+	r.Upstream = x.handler.upstream
+	r.Out = append(strconv.AppendInt(append(r.Out, "POST /x HTTP/1.1\r\nHost: a.b:80\r\nContent-Length: "...), int64(len(x.body)), 10), "\r\n\r\n"...)
+	r.Out = append(r.Out, x.body...)
+	return LoopSend
 }
 
 func (x *relayExchange) AcceptAnswer(a *LoopAnswer, out []byte) ([]byte, bool, bool) {
@@ -476,6 +495,49 @@ func TestLoopShutdownLetsAnswersFinish(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLoopKeepsWaitingRequests: a request that waits is sent when it is woken, is continued by a goroutine at its deadline or
+// when its client leaves, and a late Wake has no effect.
+func TestLoopKeepsWaitingRequests(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(serveByPath))
+	defer up.Close()
+	addr, h, _ := startLoopServer(t, &http.Server{Handler: http.HandlerFunc(serveByPath), ErrorLog: discardLog}, up.Listener.Addr().String())
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	br := bufio.NewReader(c)
+	for _, path := range []string{"/waits", "/late", "/waits"} {
+		_, _ = io.WriteString(c, rawPost(path, "", "hello"))
+		x := <-h.started
+		if path == "/waits" {
+			x.ref.Wake() // Resume waits on
+			x.ref.Wake()
+		}
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != "hello" || err != nil {
+			t.Errorf("%s: %q, %v", path, b, err)
+		}
+		x.ref.Wake()
+		if path == "/late" {
+			<-x.left
+		}
+	}
+	if n := h.completed.Load(); n != 2 {
+		t.Errorf("the loop has completed %d, want 2", n)
+	}
+	_, _ = io.WriteString(c, rawPost("/waits", "", "hello"))
+	x := <-h.started
+	_ = c.Close()
+	if at := <-x.left; at.Begun || at.Sent != nil || h.exitCount(ExitClient) != 1 {
+		t.Errorf("%+v", at)
+	}
+	x.ref.Wake()
 }
 
 // TestLoopCannotReachUpstream: the goroutine gets the error of the dial.
