@@ -56,6 +56,7 @@ func (p *gatewayAttempt) EditHead(resp *http.Response, out http.Header) {
 		values = append(values, p.route.Decision.Path.String())
 		out[forward.HeaderRoute] = values[1:]
 	}
+	p.q.access.route = routeOf(out)
 	if !p.q.hop.TellEndpoint {
 		delete(out, forward.HeaderServedEndpoint)
 	}
@@ -86,6 +87,7 @@ func (p *gatewayAttempt) AddChunk(b []byte) {
 		p.g.router.recordFirstByte(&p.route)
 		if !p.q.resumption.continuing {
 			p.g.metrics.observeFirstByte(p.q)
+			p.q.access.firstByteAt = time.Now()
 		}
 		p.g.outcomes.countOutcome(p.q, p.status, time.Since(p.q.arrived))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/geo/geofiles"
+	"github.com/spillway-lb/spillway/internal/accesslog"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/httpedge/clientip"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
@@ -29,6 +30,8 @@ type Config struct {
 	Dir string
 	// UsageDir is the directory of the usage records. Empty: none are written.
 	UsageDir string
+	// AccessLog gets one line for each client's request. Path empty: none is written.
+	AccessLog accesslog.Config
 	// HTTPListen is the address of the public listener, "host:port".
 	HTTPListen string
 	// HTTPCert and HTTPKey are PEM files for TLS at the public listener. Empty: plain HTTP.

@@ -41,20 +41,24 @@ func (g *gatewayServer) serveClient(w http.ResponseWriter, r *http.Request) {
 	_, lists := openai.IsModelsPath(r.URL.Path)
 	switch kind := forward.KindOf(r); {
 	case r.Method == http.MethodConnect && r.ProtoMajor > 1:
-		g.refuseRequest(w, nil, connectUnsupportedError())
+		g.refuseUnrouted(w, r, id, arrived, connectUnsupportedError())
 	case kind != forward.Buffered:
 		if _, ok := paths.MatchPath(protocolOf(kind), r.URL, extra); !ok {
 			if kind == forward.GRPC {
 				w = forward.WithGRPCErrors(w)
 			}
-			g.refuseRequest(w, nil, paths.NotFoundError(r.URL.Path))
+			g.refuseUnrouted(w, r, id, arrived, paths.NotFoundError(r.URL.Path))
 			return
 		}
 		g.servePassthrough(w, r, kind, id, arrived)
 	case lists && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		g.serveModels(w, r)
+		e := g.serveModels(w, r)
+		if e != nil {
+			g.refuseRequest(w, nil, e)
+		}
+		g.logUnroutedAccess(r, id, arrived, e)
 	default:
-		g.refuseRequest(w, nil, forward.RefuseUnserved(w.Header(), r, extra))
+		g.refuseUnrouted(w, r, id, arrived, forward.RefuseUnserved(w.Header(), r, extra))
 	}
 }
 
@@ -94,10 +98,11 @@ func connectUnsupportedError() *openai.Error {
 
 // serveRequest handles a client's request from its first header to its last byte.
 func (g *gatewayServer) serveRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape, id string, arrived time.Time) {
-	q := &gatewayRequest{arrived: arrived, shape: shape, hop: forward.Hop{RequestID: id, RetriesLeft: 1}}
+	q := &gatewayRequest{arrived: arrived, shape: shape, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, access: accessNote{method: r.Method, path: r.URL.Path}}
 	leave, e := g.acquireRequestSlot(r)
 	if e != nil {
 		g.refuseRequest(w, q, e)
+		g.logAccess(q, r)
 		return
 	}
 	j := requestLoop{g: g, w: w, r: r, q: q, release: leave}
@@ -109,12 +114,19 @@ func (g *gatewayServer) serveRequest(w http.ResponseWriter, r *http.Request, sha
 	j.startAttempts()
 }
 
+// refuseUnrouted refuses a request that would not reach a tier below, and writes its access line.
+func (g *gatewayServer) refuseUnrouted(w http.ResponseWriter, r *http.Request, id string, arrived time.Time, e *openai.Error) {
+	g.refuseRequest(w, nil, e)
+	g.logUnroutedAccess(r, id, arrived, e)
+}
+
 // refuseRequest responds with an error of the gateway and counts it.
 func (g *gatewayServer) refuseRequest(w http.ResponseWriter, q *gatewayRequest, e *openai.Error) {
 	g.metrics.countRefused(q, e)
 	g.outcomes.countOutcome(q, e.Status, 0)
 	if q != nil {
 		q.setDeathsHeader(w)
+		q.access.status, q.access.code = e.Status, e.Code
 	}
 	if q != nil && q.fromPeer && e.Code != openai.CodeKillsWorkers {
 		q.writeRetriesLeft(w)
@@ -124,31 +136,28 @@ func (g *gatewayServer) refuseRequest(w http.ResponseWriter, q *gatewayRequest, 
 	forward.WriteError(w, e)
 }
 
-// serveModels lists the models that the client may use and that are served, or one of them.
-func (g *gatewayServer) serveModels(w http.ResponseWriter, r *http.Request) {
+// serveModels lists the models that the client may use and that are served, or one of them. With an error, nothing is written.
+func (g *gatewayServer) serveModels(w http.ResponseWriter, r *http.Request) *openai.Error {
 	st := g.policy.Load()
 	if !st.isReady() {
-		g.refuseRequest(w, nil, openai.NotReady())
-		return
+		return openai.NotReady()
 	}
 	t, _, _, e := g.auth.authenticateClient(r, st)
 	if e != nil {
-		g.refuseRequest(w, nil, e)
-		return
+		return e
 	}
 	svc, e := st.requestedService(r.Host)
 	if e != nil {
-		g.refuseRequest(w, nil, e)
-		return
+		return e
 	}
 	one, _ := openai.IsModelsPath(r.URL.Path)
 	answer, e := openai.EncodeModels(g.listServedModels(st, t, svc), one, g.started.Unix())
 	if e != nil {
-		g.refuseRequest(w, nil, e)
-		return
+		return e
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(answer) // the client may have disconnected
+	return nil
 }
 
 // listServedModels lists models and aliases that some zone or permitted peer has workers for, that the service serves and that the
@@ -216,6 +225,7 @@ func (g *gatewayServer) forwardRefusal(w http.ResponseWriter, q *gatewayRequest,
 		f.Header.Set(forward.HeaderXRequestID, id)
 	}
 	g.metrics.countAnswered(q, f.Status)
+	q.access.status = f.Status
 	g.outcomes.countOutcome(q, f.Status, 0)
 	if q.fromPeer {
 		q.writeRetriesLeft(w)

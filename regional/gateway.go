@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/geo/geofiles"
+	"github.com/spillway-lb/spillway/internal/accesslog"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/certfile"
@@ -117,6 +118,12 @@ func (g *Gateway) openMetrics() (err error) {
 	}
 	if g.cfg.UsageDir != "" {
 		if g.usageWriter, err = billing.New(billing.Config{Dir: g.cfg.UsageDir, Boot: g.boot, Log: g.log}); err != nil {
+			return err
+		}
+	}
+	if g.cfg.AccessLog.Path != "" {
+		g.cfg.AccessLog.Log = g.log
+		if g.server.accessLog, err = accesslog.New(g.cfg.AccessLog); err != nil {
 			return err
 		}
 	}
@@ -239,6 +246,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 	if g.usageWriter != nil {
 		g.done.Go(func() { g.usageWriter.Run(ctx) })
 	}
+	if g.server.accessLog != nil {
+		g.done.Go(func() { g.server.accessLog.Run(ctx) })
+	}
 	if g.rttSampler != nil {
 		g.done.Go(func() { g.rttSampler.runSampler(ctx, rttReportEvery*g.cfg.Interval) })
 	}
@@ -264,9 +274,10 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return g.admin.Start(ctx)
 }
 
-// Reload reads certificates, geo databases and the spec file again. An invalid file never replaces a valid one.
+// Reload reads certificates, geo databases and the spec file again, and opens the access log again. An invalid file never replaces a
+// valid one.
 func (g *Gateway) Reload() error {
-	err := errors.Join(g.cfg.Certs.Reload(), g.clientListener.public.reloadCertificate(), g.policies.reloadSpecFile(time.Now()))
+	err := errors.Join(g.cfg.Certs.Reload(), g.clientListener.public.reloadCertificate(), g.policies.reloadSpecFile(time.Now()), g.server.accessLog.Reopen())
 	if g.cfg.Atlas != nil {
 		err = errors.Join(err, g.cfg.Atlas.Reload())
 	}
@@ -336,7 +347,7 @@ func (g *Gateway) Stop(ctx context.Context) error {
 	}
 	g.closeComponents()
 	g.done.Wait()
-	return errors.Join(frontErr, peerErr, tunnelErr)
+	return errors.Join(frontErr, peerErr, tunnelErr, g.server.accessLog.Close())
 }
 
 // scheduleCancelAll ends the remaining attempts shortly before ctx ends. The returned function cancels that.

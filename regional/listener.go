@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/accesslog"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
@@ -130,13 +131,14 @@ type gatewayServer struct {
 	started time.Time
 	metrics *gatewayMetrics
 
-	policy   *atomic.Pointer[gatewayPolicy]
-	router   *sharedRouter
-	tenants  *tenantGate
-	auth     *authenticator
-	deaths   *deathGuard
-	outcomes *outcomeCounter
-	usage    *usageRecorder
+	policy    *atomic.Pointer[gatewayPolicy]
+	router    *sharedRouter
+	tenants   *tenantGate
+	auth      *authenticator
+	deaths    *deathGuard
+	outcomes  *outcomeCounter
+	usage     *usageRecorder
+	accessLog *accesslog.Writer // nil: no lines are written
 
 	localForwarder       *forward.Forwarder // to the region's local instances
 	peerForwarder        *forward.Forwarder // to other regions

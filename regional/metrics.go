@@ -69,6 +69,9 @@ func newGatewayMetrics(r prometheus.Registerer, g *Gateway) (*gatewayMetrics, er
 		gauge("spillway_regional_tunnels_open", "Open WebSockets.", func() float64 { return float64(g.server.tunnels.Len()) }),
 		gauge("spillway_regional_in_flight", "Requests in flight.", func() float64 { return float64(g.server.inFlight.Load()) }),
 		gauge("spillway_regional_directive_age_seconds", "Age of the last directive; 0 before the first.", g.policies.directiveAge),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "spillway_regional_access_lines_dropped_total", Help: "Lines of the access log that were not written: too many waited for the disk, or it failed.",
+		}, func() float64 { return float64(g.server.accessLog.Dropped()) }),
 		summaryAgeCollector{g.router},
 	}
 	all = append(all, g.server.bodyMemory.Collectors("spillway_regional_")...)

@@ -23,8 +23,11 @@ func (g *gatewayServer) servePassthrough(w http.ResponseWriter, r *http.Request,
 	if kind == forward.GRPC {
 		w = forward.WithGRPCErrors(w)
 	}
-	q := &gatewayRequest{arrived: arrived, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, noGeneratedText: true, kind: kind}
-	defer g.settleRequest(q)
+	q := &gatewayRequest{arrived: arrived, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, noGeneratedText: true, kind: kind, access: accessNote{method: r.Method, path: r.URL.Path}}
+	defer func() {
+		g.settleRequest(q)
+		g.logAccess(q, r)
+	}()
 	leave, e := g.acquireRequestSlot(r)
 	if e != nil {
 		g.refuseRequest(w, q, e)

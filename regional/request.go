@@ -58,6 +58,7 @@ type gatewayRequest struct {
 	retryBudgetTaken  bool   // its retry is already taken from the budget
 	abandoned         bool   // the client disconnected before the first byte, when a worker had started the prompt
 	forwardedProgress string // progress forwarded to the gateway that spilled it; see advanceProgress
+	access            accessNote
 }
 
 // releaseBody releases the body once the response has begun and cannot be continued elsewhere.

@@ -39,6 +39,7 @@ func (j *requestLoop) settleUnlessFollowed() {
 	defer j.release()
 	j.g.deaths.endSuspectAttempt(j.q)
 	j.g.settleRequest(j.q)
+	j.g.logAccess(j.q, j.r)
 }
 
 // startAttempts chooses an endpoint, forwards the request, and retries once elsewhere if no response had begun.
@@ -181,6 +182,7 @@ func (j *requestLoop) finishRequest(d *routing.RouteDecision, res forward.Result
 	}
 	g.metrics.countAnswered(q, status)
 	g.metrics.observeFinished(q, d, res)
+	q.noteResponse(d, status, res.Outcome == forward.BrokenOff || res.Outcome == forward.StreamBroken)
 	g.logRequest(q, d, res, status)
 	if res.Outcome == forward.BrokenOff {
 		forward.AbortHandler()

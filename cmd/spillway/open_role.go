@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/internal/accesslog"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/certfile"
 	"github.com/spillway-lb/spillway/internal/config"
@@ -104,7 +105,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Runner, error) {
 	}
 	return regional.New(regional.Config{
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
-		UsageDir:   c.Usage.Dir,
+		UsageDir: c.Usage.Dir, AccessLog: accessLogConfig(&c.AccessLog),
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3, NoFast: !c.HTTP.Fast,
 		Trusted: c.HTTP.ProxyTrust(), ProxyHeaders: c.HTTP.ProxyProtocol,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals, SpecFile: c.Spec,
@@ -114,6 +115,10 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Runner, error) {
 		TunnelIdle: c.Limits.TunnelIdle, TunnelLife: c.Limits.TunnelLife, ResumeTexts: c.Limits.ResumeTexts, BodyMemory: c.Limits.BodyMemory,
 		HeaderTimeout: c.Limits.HeaderTimeout, BodyTimeout: c.Limits.BodyTimeout, HedgeConnect: c.Limits.HedgeConnect, RTTRetention: convertRTTRetention(c.Geo),
 	})
+}
+
+func accessLogConfig(c *config.AccessLog) accesslog.Config {
+	return accesslog.Config{Path: c.Path, Format: c.Format, Sample: c.Sample}
 }
 
 func openLocal(c *config.Local, log *slog.Logger) (fleet.Runner, error) {

@@ -35,6 +35,7 @@ type upOptions struct {
 	keyTenant          string // the tenant that gets a key
 	workerKeyFile      string // the file with the API key for the workers
 	dir                string
+	accessLog          string
 	printConfig        bool
 	logLevel           string
 }
@@ -66,6 +67,7 @@ is the key that Spillway sends to engines that require one.`,
 	f.StringVar(&u.keyTenant, "key", "", "require an API key: create one for the tenant of this name and print it once")
 	f.StringVar(&u.workerKeyFile, "api-key-file", "", "send the key in this file to every worker; the file is reread when it changes")
 	f.StringVar(&u.dir, "dir", "", "folder for the spec, drains and used budgets (default: a temporary folder that is removed at the end)")
+	f.StringVar(&u.accessLog, "access-log", "", "append one line of JSON for each request to this file; - is standard output")
 	f.BoolVar(&u.printConfig, "config", false, "print the equivalent config for spillway local -c, and exit")
 	addLogLevelFlag(cmd, &u.logLevel, "warn")
 	return cmd
@@ -191,6 +193,7 @@ func (u *upOptions) buildConfig(dir string) (*config.Local, error) {
 		Role: config.RoleLocal, Name: "up-" + port, Region: "here", Zone: "a", Dir: dir, Spec: filepath.Join(dir, "spec.yaml"),
 		HTTP: config.LocalHTTP{Listen: u.listenAddr, Plain: true},
 	}
+	c.AccessLog.Path = u.accessLog
 	c.Admin.Socket = filepath.Join(admin.RuntimeDir(), "local-"+c.Name+".sock")
 	for i, w := range u.workerURLs {
 		c.Workers = append(c.Workers, config.WorkerEntry{Name: fmt.Sprintf("w%d", i+1), URL: w, Models: u.models, APIKeyFile: u.workerKeyFile})

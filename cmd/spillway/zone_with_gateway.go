@@ -72,10 +72,13 @@ func (s *zoneWithGateway) Stop(ctx context.Context) error {
 // Reload reloads the spec, the workers and the certificates.
 func (s *zoneWithGateway) Reload() error { return errors.Join(s.gateway.Reload(), s.zone.Reload()) }
 
-// needsGateway reports whether the spec file of a standalone zone restricts clients, which only a gateway enforces.
+// needsGateway reports whether a standalone zone has an access log, or a spec file that restricts clients: both are a gateway's.
 func needsGateway(c *config.Local) (bool, error) {
 	if c.Spec == "" || !c.HTTP.Plain || len(c.Gateways) > 0 {
 		return false, nil
+	}
+	if c.AccessLog.Path != "" {
+		return true, nil
 	}
 	f := specfile.New(c.Spec)
 	v, err := f.ReadChange()
@@ -96,7 +99,7 @@ func openZoneWithGateway(c *config.Local, log *slog.Logger) (*zoneWithGateway, e
 	}
 	l.RegistrationCerts = l.Certs
 	return newZoneWithGateway(regional.Config{
-		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version,
+		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog),
 		AdminSocket: l.AdminSocket, AdminListen: l.AdminListen, MetricsListen: l.MetricsListen, AdminGrants: l.AdminGrants, AdminCerts: l.Certs,
 	}, l)
 }

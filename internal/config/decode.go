@@ -122,6 +122,7 @@ func (c *Global) rebasePaths(base string) {
 
 func (c *Regional) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.HTTP.TLSCert, &c.HTTP.TLSKey, &c.Spec)
+	rebaseAccessLog(base, &c.AccessLog)
 	c.TLS.rebasePaths(base)
 	c.Geo.rebasePaths(base)
 	c.Admin.rebasePaths(base, c.Dir)
@@ -129,6 +130,7 @@ func (c *Regional) rebasePaths(base string) {
 
 func (c *Local) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.WorkersFile, &c.Spec, &c.Registration.TokenFile)
+	rebaseAccessLog(base, &c.AccessLog)
 	RebaseWorkers(base, c.Workers)
 	for i := range c.Discover.DNS {
 		n := &c.Discover.DNS[i]
@@ -141,6 +143,12 @@ func (c *Local) rebasePaths(base string) {
 	c.Registration.APIKeyFile, c.Registration.HeaderFiles, c.Registration.TLS = a.APIKeyFile, a.HeaderFiles, a.TLS
 	c.TLS.rebasePaths(base)
 	c.Admin.rebasePaths(base, c.Dir)
+}
+
+func rebaseAccessLog(base string, a *AccessLog) {
+	if a.Path != "-" {
+		rebaseFiles(base, &a.Path)
+	}
 }
 
 func (c *SimulatedWorker) rebasePaths(base string) {

@@ -70,6 +70,8 @@ type Regional struct {
 	Spec string `yaml:"spec"`
 	// Usage configures the usage records of tenants.
 	Usage UsageRecords `yaml:"usage"`
+	// AccessLog gets one line for each request of a client.
+	AccessLog AccessLog `yaml:"access_log"`
 	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
@@ -101,6 +103,9 @@ type Local struct {
 	HTTP LocalHTTP `yaml:"http"`
 	// Gateways are the uplink addresses of every gateway of the region, host:port.
 	Gateways []string `yaml:"gateways"`
+	// AccessLog gets one line for each request of a client, in a standalone zone with a spec. Behind gateways, they
+	// write it.
+	AccessLog AccessLog `yaml:"access_log"`
 	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
@@ -177,6 +182,19 @@ type SimulatedWorker struct {
 	KVReplay string `yaml:"kv_replay"`
 	// KVForm is the encoding of an event: map, as in current engines, or array, as in older ones.
 	KVForm string `yaml:"kv_form" default:"map"`
+}
+
+// AccessLog configures the access log. A line has the request's id, client, tenant, model, status, route, tokens and times, and
+// neither prompts nor keys.
+type AccessLog struct {
+	// Path is the file that lines are appended to, or - for standard output. It is opened again on SIGHUP, for
+	// logrotate. Empty: no lines are written.
+	Path string `yaml:"path"`
+	// Format of the lines is json or text (key=value).
+	Format string `yaml:"format" default:"json"`
+	// Sample is the share of served requests that get a line, from 0 to 1. Requests that fail with 500 or above, and
+	// responses that break off, always get one.
+	Sample float64 `yaml:"sample" default:"1"`
 }
 
 // UsageRecords configures the usage records of a gateway.

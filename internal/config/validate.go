@@ -87,6 +87,16 @@ func (k *configChecker) checkRaftPeers(c *Global) {
 	}
 }
 
+// checkAccessLog checks the keys of the access log.
+func (k *configChecker) checkAccessLog(a *AccessLog) {
+	if a.Format != "json" && a.Format != "text" {
+		k.addProblem("$.access_log.format", fmt.Sprintf("unknown format %q", a.Format), "write json or text")
+	}
+	if !(a.Sample >= 0 && a.Sample <= 1) {
+		k.addProblem("$.access_log.sample", fmt.Sprintf("sample %v is not between 0 and 1", a.Sample), "write the share of served requests to log, such as 0.1; failures are always logged")
+	}
+}
+
 func (c *Regional) findProblems() []Problem {
 	var k configChecker
 	k.checkName("name", c.Name)
@@ -107,6 +117,7 @@ func (c *Regional) findProblems() []Problem {
 		k.addProblem("$.spec", "spec is for a gateway without a global tier, and globals names one", "take spec out and use `spillway apply`, or take globals out")
 	}
 	k.checkAdmin(&c.Admin, &c.Metrics)
+	k.checkAccessLog(&c.AccessLog)
 	if c.Limits.MaxStreams < 1 {
 		k.addProblem("$.limits.max_streams", fmt.Sprintf("max_streams %d is not positive", c.Limits.MaxStreams), "write how many requests may be open at one time, such as 10000")
 	}
@@ -145,6 +156,10 @@ func (c *Local) findProblems() []Problem {
 		k.addProblem("$.spec", "a zone behind gateways gets its spec from them", "take spec out and use `spillway apply`, or set http.plain and name no gateways")
 	}
 	k.checkAdmin(&c.Admin, &c.Metrics)
+	k.checkAccessLog(&c.AccessLog)
+	if c.AccessLog.Path != "" && (!c.HTTP.Plain || c.Spec == "") {
+		k.addProblem("$.access_log.path", "only a standalone zone with a spec writes an access log; gateways write that of their zones", "set access_log at the gateways, or set http.plain and spec")
+	}
 	k.checkWorkers(c.Workers)
 	if len(c.Workers) == 0 && c.WorkersFile == "" && len(c.Discover.DNS) == 0 && c.Registration.Listen == "" {
 		k.addProblem("$.workers", "the zone has no workers", "list them under workers, name a workers_file, or let them be found by discover.dns or registration")
