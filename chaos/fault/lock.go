@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spillway-lb/spillway/chaos/fleet"
@@ -45,16 +46,17 @@ func Hold(ctx context.Context, role, fleetDir string, log *slog.Logger) error {
 		return err
 	}
 	defer lock.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	standby, started := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(standby)
+		keepStandby(ctx, p, role, log, sync.OnceFunc(func() { close(started) }))
+	}()
+	<-started // from here on this process may be killed
 	if err := p.RecordProcess("fault-"+role, os.Getpid()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	standby := make(chan struct{})
-	go func() {
-		defer close(standby)
-		keepStandby(ctx, p, role, log)
-	}()
 	go func() {
 		watchFleet(ctx, p)
 		cancel()
@@ -89,8 +91,10 @@ const standbyEnv = "SPILLWAY_FAULT_STANDBY"
 // standbyRestart is the time between two starts of a standby process.
 const standbyRestart = time.Second
 
-// keepStandby keeps a second process of this one waiting until ctx is done, and then ends it.
-func keepStandby(ctx context.Context, p *fleet.Files, role string, log *slog.Logger) {
+// keepStandby keeps a second process of this one waiting until ctx is done, and then ends it. It calls started once the
+// first one runs, or cannot be started.
+func keepStandby(ctx context.Context, p *fleet.Files, role string, log *slog.Logger, started func()) {
+	defer started()
 	for ctx.Err() == nil {
 		out, err := os.OpenFile(p.LogPath("fault-"+role), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -109,6 +113,7 @@ func keepStandby(ctx context.Context, p *fleet.Files, role string, log *slog.Log
 		cmd.Cancel = func() error { return cmd.Process.Kill() } // it holds nothing
 		err = cmd.Start()
 		out.Close()
+		started()
 		if err == nil {
 			err = cmd.Wait()
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -232,4 +233,85 @@ func TestHoldersEndWithTheirFleet(t *testing.T) {
 func isZombie(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(b), ") Z ")
+}
+
+// TestEveryWorkerFault injects each kind into a worker, finds it in force and clears it, and the worker serves again.
+func TestEveryWorkerFault(t *testing.T) {
+	p, _, in := spawnFleet(t)
+	n, _ := p.FindNode("frankfurt-a-w1")
+	params := map[Kind]map[string]string{
+		WorkerThermal: {"gpu": n.GPU}, WorkerPoison: {"text": "skull"}, WorkerColdStart: {"restart": "5m"}, WorkerSpot: {"notice": "200ms"},
+	}
+	kinds := []Kind{WorkerSpot, WorkerDead}
+	for k := range workerModes {
+		kinds = append(kinds, k)
+	}
+	for _, k := range kinds {
+		inject(t, in, Spec{ID: string(k), Kind: k, Target: Target{Worker: n.ID()}, Params: params[k]})
+		expectPhase(t, in, string(k), PhaseActive)
+		clearFault(t, in, string(k))
+		a, err := http.Get("http://" + n.Addr["http"].String() + "/health")
+		if err != nil {
+			t.Fatalf("after %s: %v", k, err)
+		}
+		if a.Body.Close(); a.StatusCode != http.StatusOK {
+			t.Errorf("after %s health is %d", k, a.StatusCode)
+		}
+	}
+}
+
+// TestTracedDiskOutlivesTheAgent: strace stays attached when the agent is killed, and is detached when the lease ends.
+func TestTracedDiskOutlivesTheAgent(t *testing.T) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("needs strace")
+	}
+	p, _, in := spawnFleet(t)
+	n, _ := p.FindNode("g1")
+	if err := os.MkdirAll(p.StateDir(n), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.StateDir(n), "raft.db"), nil, 0o600); err != nil { // a test's node has no state
+		t.Fatal(err)
+	}
+	if err := in.Inject(t.Context(), Spec{ID: "none", Kind: DiskSlow, Target: Target{Worker: "frankfurt-a-w1"}, Lease: time.Second}); err == nil {
+		t.Error("a worker's disk is injured")
+	}
+	inject(t, in, Spec{ID: "full", Kind: DiskFull, Target: Target{Node: "g1"}, Lease: 4 * time.Second})
+	expectPhase(t, in, "full", PhaseActive)
+	agent := p.RunningPID("fault-agent")
+	if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the agent is replaced", func() bool { now := p.RunningPID("fault-agent"); return now != 0 && now != agent })
+	expectPhase(t, in, "full", PhaseCleared)
+	if by := readTracer(p.RunningPID("g1")); by != "0" {
+		t.Errorf("the process is traced by %s", by)
+	}
+}
+
+// TestDeletedStateIsPutBack: the directory is gone while the fault lasts, and what open files received since is in it after.
+func TestDeletedStateIsPutBack(t *testing.T) {
+	p, _, in := spawnFleet(t)
+	n, _ := p.FindNode("g1")
+	if err := os.MkdirAll(p.StateDir(n), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(p.StateDir(n), "raft.db")
+	f, err := os.Create(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	inject(t, in, Spec{ID: "gone", Kind: DiskDeletedDir, Target: Target{Node: "g1"}})
+	if _, err := os.Stat(at); !os.IsNotExist(err) {
+		t.Errorf("the file is there: %v", err)
+	}
+	if _, err := f.WriteString("acknowledged"); err != nil {
+		t.Fatal(err)
+	}
+	expectPhase(t, in, "gone", PhaseActive)
+	clearFault(t, in, "gone")
+	if text, err := os.ReadFile(at); err != nil || string(text) != "acknowledged" {
+		t.Errorf("%q, %v", text, err)
+	}
 }

@@ -30,9 +30,10 @@ func newFaultCommand() *cobra.Command {
 // newFaultHolder is the command of a process that holds leases; see fault.Hold.
 func newFaultHolder(role string) *cobra.Command {
 	return &cobra.Command{
-		Use:   role + " DIR",
-		Short: "Hold the leases of faults of the fleet in DIR; started by the fleet",
-		Args:  cobra.ExactArgs(1),
+		Use:     role + " DIR",
+		Short:   "Hold the leases of faults of the fleet in DIR; started by the fleet",
+		Example: "  spillway fault " + role + " ./fleet",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := newLogger(cmd, "info")
 			if err != nil {
@@ -45,9 +46,10 @@ func newFaultHolder(role string) *cobra.Command {
 
 func newFaultKindsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "kinds",
-		Short: "List the kinds of faults with their targets and parameters",
-		Args:  cobra.NoArgs,
+		Use:     "kinds",
+		Short:   "List the kinds of faults with their targets and parameters",
+		Example: "  spillway fault kinds",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			writeTable(cmd.OutOrStdout(), func(w io.Writer) {
 				fmt.Fprintln(w, "KIND\tTARGETS\tPARAMETERS\tEFFECT")
@@ -140,9 +142,10 @@ func printFault(ctx context.Context, out io.Writer, in fault.Injector, id string
 func newFaultClearCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "clear ID --dir DIR",
-		Short: "End a fault and probe that it is cleared",
-		Args:  cobra.ExactArgs(1),
+		Use:     "clear ID --dir DIR",
+		Short:   "End a fault and probe that it is cleared",
+		Example: "  spillway fault clear slow-leader --dir ./fleet",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := fault.Open(dir)
 			if err != nil {
@@ -161,9 +164,10 @@ func newFaultClearCommand() *cobra.Command {
 func newFaultListCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "list --dir DIR",
-		Short: "List the faults in force, as JSON lines",
-		Args:  cobra.NoArgs,
+		Use:     "list --dir DIR",
+		Short:   "List the faults in force, as JSON lines",
+		Example: "  spillway fault list --dir ./fleet",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := fault.Open(dir)
 			if err != nil {
