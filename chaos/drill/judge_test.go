@@ -95,6 +95,7 @@ func TestLadderFromOutside(t *testing.T) {
 		events,
 		Event{At: 40 * second, Kind: PlanApplied, Node: "g1", Number: 7, Text: "a"}, Event{At: 53 * second, Kind: PlanApplied, Node: "g2", Number: 8, Text: "b"},
 		Event{At: 51 * second, Kind: RegionState, Node: "g3", Target: "frankfurt", Text: "stale"}, Event{At: 52 * second, Kind: RegionState, Node: "g1", Target: "frankfurt", Text: "dead"},
+		Event{At: 10 * second, Kind: LeaderChanged, Node: "g2"}, Event{At: 51 * second, Kind: LeaderChanged}, Event{At: 52 * second, Kind: LeaderChanged, Node: "g1"},
 		answer(49*second, "g1", "frankfurt", 7), answer(49*second, "g2", "frankfurt", 7), answer(51*second, "g2", "frankfurt", 7), answer(52*second, "g1", "tokyo", 7), answer(53*second, "g2", "tokyo", 8),
 		Event{At: 30 * second, Kind: ResolverAnswered, Node: "keeps TTLs frankfurt", Text: "frankfurt", Target: "frankfurt"}, Event{At: 55 * second, Kind: ResolverAnswered, Node: "keeps TTLs frankfurt", Text: "frankfurt", Target: "tokyo"},
 		Event{At: 30 * second, Kind: ResolverAnswered, Node: "holds answers", Text: "frankfurt", Target: "frankfurt"},
@@ -102,7 +103,7 @@ func TestLadderFromOutside(t *testing.T) {
 	l := makeLog(events...)
 	l.Header.Observes = append(l.Header.Observes, RegionState, ResolverAnswered, LeaderChanged)
 	got := BuildLadder(testDrill(), l)
-	for name, want := range map[string]float64{RungDetected: 1, RungDecided: 3, RungFirstNode: 0, RungDNS: 3, RungClients: 5, RungSLO: 0, RungCleared: 31, RungNormal: 0} {
+	for name, want := range map[string]float64{RungDetected: 1, RungElected: 2, RungDecided: 3, RungFirstNode: 0, RungDNS: 3, RungClients: 5, RungSLO: 0, RungCleared: 31, RungNormal: 0} {
 		if r := got.FindRung(name); !r.Reached || r.Seconds != want {
 			t.Errorf("%s: %+v, want after %v s", name, *r, want)
 		}
@@ -110,7 +111,7 @@ func TestLadderFromOutside(t *testing.T) {
 	if r := got.FindRung(RungHolders); r.Reached || r.Missing == "" {
 		t.Errorf("a resolver that never asked again is at %+v", *r)
 	}
-	if len(got.Observers) != 2 || got.Observers[0].Node != "g3" || got.Observers[1].Seconds != 2 {
-		t.Errorf("observers %+v, want g3 after 1 s and g1 after 2 s", got.Observers)
+	if len(got.Observers) != 3 || got.Observers[0].Node != "g3" || got.Observers[1].Node != "Raft" || got.Observers[2].Seconds != 2 {
+		t.Errorf("observers %+v, want g3 and Raft after 1 s and g1 after 2 s", got.Observers)
 	}
 }

@@ -11,6 +11,8 @@ import (
 const (
 	// RungDetected: the first observer has the target as something other than healthy.
 	RungDetected = "detected"
+	// RungElected: a leader is known again after the fault took it away, so that writes succeed.
+	RungElected = "elected"
 	// RungDecided: the first plan of a later epoch is in force at a node.
 	RungDecided = "decided"
 	// RungFirstNode and RungDNS: the first, and the last, global node answers without what is broken.
@@ -29,7 +31,7 @@ const (
 
 // RungNames lists the rungs in order.
 func RungNames() []string {
-	return []string{RungDetected, RungDecided, RungFirstNode, RungDNS, RungClients, RungHolders, RungSLO, RungCleared, RungNormal}
+	return []string{RungDetected, RungElected, RungDecided, RungFirstNode, RungDNS, RungClients, RungHolders, RungSLO, RungCleared, RungNormal}
 }
 
 // Rung is a step of the recovery, measured from outside.
@@ -105,6 +107,7 @@ func BuildLadder(f *DrillFile, l *EventLog) *Ladder {
 	}
 	out := &Ladder{}
 	b.addDetections(out)
+	b.addElection(out)
 	b.addDecision(out)
 	b.addAnswers(out)
 	b.addResolvers(out)

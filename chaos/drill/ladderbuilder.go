@@ -59,6 +59,22 @@ func (b *ladderBuilder) addDetections(out *Ladder) {
 	out.Rungs = append(out.Rungs, first)
 }
 
+// addElection adds when a leader was known again after it was lost in the fault.
+func (b *ladderBuilder) addElection(out *Ladder) {
+	r := Rung{Name: RungElected, Title: "a leader is known again", Missing: "does not apply: no leader was lost"}
+	if !b.log.CanObserve(LeaderChanged) {
+		r.Missing = "not observable here"
+	}
+	lost, ok := b.log.findFirst(LeaderChanged, b.fault, func(e *Event) bool { return e.At < b.clear })
+	if ok {
+		r.Missing = "not before the end of the run"
+		if e, ok := b.log.findFirst(LeaderChanged, lost.At, func(e *Event) bool { return e.Node != "" }); ok {
+			r.Seconds, r.Reached, r.Missing, r.Node = (e.At - b.fault).Seconds(), true, "", e.Node
+		}
+	}
+	out.Rungs = append(out.Rungs, r)
+}
+
 func (b *ladderBuilder) addDecision(out *Ladder) {
 	r := Rung{Name: RungDecided, Title: "first plan of a later epoch in force", Missing: "no plan was made while the fault lasted"}
 	var epoch uint64
