@@ -1,6 +1,9 @@
 package geo
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
 // ScopeMap maps each address to a value and to the widest scope with the same value: adjacent networks of equal value
 // are merged. It takes a fraction of the memory of all locations, so that a lookup stays within the processor's
@@ -46,3 +49,29 @@ func (a *Atlas) BuildScopeMap(value func(cell int32) int32) *ScopeMap {
 
 // MaxScopeValue is the largest value of a ScopeMap.
 const MaxScopeValue = barrierRecord - 1
+
+// EncodeIPv4 returns the table of IPv4 for another lookup of the same kind, in little-endian order: the entries of the
+// first two bytes of an address, the nodes of 40 bytes (256 bits of run starts, the first run's index, and how many runs
+// start before each of the four words), and the runs' entries. It returns nil if it has more than limit bytes.
+func (m *ScopeMap) EncodeIPv4(limit int) (first, nodes, runs []byte) {
+	t := m.v4
+	if t.sizeBytes() > limit {
+		return nil, nil, nil
+	}
+	first, nodes, runs = make([]byte, 0, 4*len(t.first)), make([]byte, 0, 40*len(t.nodes)), make([]byte, 0, 4*len(t.runs))
+	for _, e := range t.first {
+		first = binary.LittleEndian.AppendUint32(first, uint32(e))
+	}
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		for _, w := range n.runStarts {
+			nodes = binary.LittleEndian.AppendUint64(nodes, w)
+		}
+		nodes = binary.LittleEndian.AppendUint32(nodes, n.runIndex)
+		nodes = append(nodes, 0, n.runsAhead[0], n.runsAhead[1], n.runsAhead[2])
+	}
+	for _, e := range t.runs {
+		runs = binary.LittleEndian.AppendUint32(runs, uint32(e))
+	}
+	return first, nodes, runs
+}

@@ -36,7 +36,7 @@ type nodeSnapshot struct {
 	pickCache     *pickCache // nil: no cache
 }
 
-var _ dns.Snapshot = (*nodeSnapshot)(nil)
+var _ dns.CompiledSnapshot = (*nodeSnapshot)(nil)
 
 // newNodeSnapshot adds to a snapshot what DNS needs; the caller adds the rest.
 func newNodeSnapshot(f *nodePolicy, st *consensus.State, core *snapshot.SteeringSnapshot) *nodeSnapshot {
@@ -294,4 +294,17 @@ func (s *currentSnapshot) awaitSnapshot(ctx context.Context, shown func(*nodeSna
 			return
 		}
 	}
+}
+
+// CompiledNames returns the services whose scope maps are built. A stale snapshot has none: its answers carry a note.
+func (v *nodeSnapshot) CompiledNames() (out []dns.CompiledName) {
+	if v.pickCache == nil || v.stale {
+		return nil
+	}
+	for i := range v.pickCache.scopeMaps {
+		if m := v.pickCache.scopeMaps[i].Load(); m != nil {
+			out = append(out, dns.CompiledName{Name: v.Spec.Services[i].Name, Service: i, Networks: m, TTL: v.AnswerTTL(i), Records: v.records})
+		}
+	}
+	return out
 }

@@ -234,6 +234,7 @@ func openAtlas(g config.Geo) (*geofiles.LiveAtlas, error) {
 func openDNS(c *config.DNSServer, log *slog.Logger) (out dns.Config, cert *certfile.KeyPair, err error) {
 	out = dns.Config{
 		TLSListen: c.TLS.Listen, Explain: !c.Quiet, ResponseRate: c.Rate, SlipEvery: c.Slip, MaxTCPConns: c.MaxConnections, DedicatedProcs: c.Dedicated,
+		XDP: c.XDP,
 	}
 	if c.Unlimited {
 		out.ResponseRate = 0

@@ -47,6 +47,9 @@ type Config struct {
 	// no scheduler, which saves about 2.4 µs of CPU at low query rates. GOMAXPROCS must be raised by the number of
 	// readers.
 	DedicatedProcs bool
+	// XDP are network interfaces on which a program in the kernel answers plain queries for CompiledNames, see package
+	// xdp. Where it cannot be loaded, a log line says why, and the sockets serve. Empty: none.
+	XDP []string
 	// Readers is how many goroutines read at each address over UDP. Default: DefaultReaders().
 	Readers int
 	// Log receives log messages for the operator. Nil discards them.

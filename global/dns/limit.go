@@ -2,12 +2,14 @@ package dns
 
 import (
 	"encoding/binary"
-	"hash/maphash"
+	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/spillway-lb/spillway/global/dns/xdp"
 )
 
 // RateLimitResult is what response rate limiting did with an answer.
@@ -29,7 +31,7 @@ type responseLimiter struct {
 	ticksPerAnswer uint64 // of one answer, in ticks
 	maxTicksAhead  uint64 // how far ahead a clock may be, in ticks
 	slipEvery      uint32
-	seed           maphash.Seed
+	seed           uint64
 	startedAt      time.Time
 	limitedCount   atomic.Uint32
 	table          []atomic.Uint64 // tag<<tickBits | clock in ticks; 0: free
@@ -51,7 +53,7 @@ func newResponseLimiter(rate, slip int) *responseLimiter {
 	}
 	return &responseLimiter{
 		ticksPerAnswer: max(ticksPerSecond/uint64(rate), 1), maxTicksAhead: ticksPerSecond, slipEvery: uint32(max(slip, 0)),
-		seed: maphash.MakeSeed(), startedAt: time.Now().Add(-time.Hour), table: make([]atomic.Uint64, limiterSize),
+		seed: rand.Uint64(), startedAt: time.Now().Add(-time.Hour), table: make([]atomic.Uint64, limiterSize),
 	}
 }
 
@@ -129,19 +131,15 @@ func (l *responseLimiter) findSlot(key, tag uint64) (*atomic.Uint64, uint64) {
 	return slot, least
 }
 
-// hashKey hashes the network and the class. The seed is random per process, so that collisions cannot be constructed.
+// hashKey hashes the network, a /24 or a /56, and the class. The seed is random per process, so that collisions cannot be
+// constructed. The program in the kernel computes the same for IPv4.
 func (l *responseLimiter) hashKey(to netip.Addr, c limitClass) uint64 {
-	var b [21]byte
-	a := to.As16()
-	n := copy(b[:], a[:7]) // a /56
 	if to.Is4() {
-		n = copy(b[:], a[12:15]) // a /24
-		b[n] = 4
-		n++
+		v4 := to.As4()
+		return xdp.MixKey(uint64(binary.BigEndian.Uint32(v4[:])>>8)<<32|uint64(c), l.seed)
 	}
-	n += 4
-	binary.BigEndian.PutUint32(b[n-4:], uint32(c))
-	return maphash.Bytes(l.seed, b[:n])
+	v6 := to.As16()
+	return xdp.MixKey(xdp.MixKey(binary.BigEndian.Uint64(v6[:])>>8, l.seed)^uint64(c), l.seed)
 }
 
 // truncateAnswer removes the records from an answer and keeps the question and the OPT record, which is last.

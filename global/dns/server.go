@@ -21,6 +21,7 @@ type Server struct {
 	tls     *tls.Config
 	direct  directPath
 	slow    *slowPath
+	kernel  *kernelPath // nil: none
 	readers sync.WaitGroup
 	started atomic.Bool
 	stopped atomic.Bool
@@ -70,7 +71,9 @@ func New(cfg Config) (*Server, error) {
 		}
 		s.ports = append(s.ports, p)
 	}
+	s.openKernelPath()
 	if err := s.openTLS(); err != nil {
+		s.kernel.stop()
 		s.closePorts()
 		s.releasePorts()
 		return nil, fmt.Errorf("dns server: %w", err)
@@ -93,6 +96,7 @@ func (s *Server) Start(context.Context) error {
 		return errors.New("dns server: it was started before; create a new one")
 	}
 	s.slow.allocateJobs()
+	s.kernel.start()
 	for _, p := range s.ports {
 		for _, sock := range p.udp {
 			for range readersPerSocket {
@@ -116,6 +120,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	if s.stopped.Swap(true) {
 		return nil
 	}
+	s.kernel.stop()
 	s.closePorts()
 	defer s.releasePorts()
 	s.conns.finishAll()

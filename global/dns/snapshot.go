@@ -28,6 +28,30 @@ type Snapshot interface {
 	DescribeState() []string
 }
 
+// CompiledSnapshot is a Snapshot that can give the answers of some names as tables.
+type CompiledSnapshot interface {
+	Snapshot
+	// CompiledNames returns the names whose answers AnswerService looks up in a table: see CompiledName.
+	CompiledNames() []CompiledName
+}
+
+// CompiledName is a name with the table of its answers. For an IPv4 client to which the table assigns a value from 1 to
+// len(Records), AnswerService answers with that one of Records, with TTL, with the scope of the table, and without any error
+// or note.
+type CompiledName struct {
+	Name     string // of a service, fully qualified and in lower case
+	Service  int
+	Networks NetworkTable
+	TTL      uint32
+	Records  []*PreparedRecords
+}
+
+// NetworkTable maps client networks to values; geo.ScopeMap is one. Tables are compared by identity.
+type NetworkTable interface {
+	// EncodeIPv4 is described there.
+	EncodeIPv4(limit int) (first, nodes, runs []byte)
+}
+
 // ZoneData is the zone's own data.
 type ZoneData struct {
 	// Name is the apex, fully qualified and in lower case.
