@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -320,12 +319,11 @@ func (l *ModelLoader) currentPlacement(now time.Time) *placementSnapshot {
 		return c
 	}
 	c := &placementSnapshot{builtAt: now, index: map[modelPoolKey]int{}}
-	for _, w := range l.workers {
+	for _, w := range l.WorkersByName() {
 		if w.otherOwner == "" {
 			c.workers = append(c.workers, w)
 		}
 	}
-	slices.SortFunc(c.workers, func(a, b *Worker) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	for _, w := range c.workers {
 		l.addWorkerToPlacement(c, w, now)
 	}

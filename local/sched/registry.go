@@ -19,6 +19,8 @@ import (
 type WorkerRegistry struct {
 	*zoneState
 	rememberedEngines map[string]string // engine names by the addresses of removed workers
+	rebuiltAt         time.Time         // when the views were last rebuilt
+	rebuildPending    bool              // they lack workers or models that were added since
 }
 
 const (
@@ -26,6 +28,11 @@ const (
 	maxRememberedEngines = 1024
 	// maxModelGroups bounds the models of one zone.
 	maxModelGroups = capacity.MaxModels
+	// batchedFrom is the number of workers from which workers and models that are added enter the views together: at most
+	// one rebuild per rebuildPace for each worker, and in the next patrol. Rebuilding takes about 1 us for each worker, so
+	// that 4,096 workers that start together would otherwise take a minute of CPU. Fewer workers enter at once.
+	batchedFrom = 192
+	rebuildPace = 50 * time.Microsecond
 )
 
 // updateModelSlots updates a worker's slots from its model list and from the adapters that the spec allows it to load. A slot
@@ -77,7 +84,7 @@ func (r *WorkerRegistry) AddWorker(d WorkerSpec, b Backend, now time.Time) (*Wor
 	r.workers[d.Name], r.sorted.workers = w, nil
 	w.otherOwner = r.otherOwnerReason(w)
 	r.setWorkerDrain(w, now)
-	r.rebuildViews(now)
+	r.rebuildSoon(now)
 	return w, true
 }
 
@@ -98,8 +105,18 @@ func (r *WorkerRegistry) SetModels(w *Worker, version uint64, models []report.Wo
 	if first {
 		w.setPriorRates()
 	}
-	r.rebuildViews(now)
+	r.rebuildSoon(now)
 	return false
+}
+
+// rebuildSoon rebuilds the views after something was added to them: now, or in a large zone together with what else is added
+// until the next patrol. What is taken away from the views is taken away at once: see rebuildViews.
+func (r *WorkerRegistry) rebuildSoon(now time.Time) {
+	if n := len(r.workers); n >= batchedFrom && now.Sub(r.rebuiltAt) < time.Duration(n)*rebuildPace {
+		r.rebuildPending = true
+		return
+	}
+	r.rebuildViews(now)
 }
 
 // RemoveWorker stops sending requests to a worker and lets its answers finish.
@@ -141,6 +158,7 @@ func (r *WorkerRegistry) releaseWorker(w *Worker) {
 
 // rebuildViews rebuilds the views after workers or their models have changed. Queues, averages and turns are kept.
 func (r *WorkerRegistry) rebuildViews(now time.Time) {
+	r.rebuiltAt, r.rebuildPending = now, false
 	r.invalidatePlacement()
 	names := map[string][]*Worker{}
 	for _, w := range r.workers {

@@ -142,6 +142,10 @@ func (s *Scheduler) runPeriodicChecks(now time.Time) {
 func (s *Scheduler) CheckWorkers(now time.Time) (stalled []string, pausedFor time.Duration) {
 	s.Health.compensatePause(now)
 	s.Health.patrolledAt, pausedFor, s.Health.pausedFor = now, s.Health.pausedFor, 0
+	if s.Registry.rebuildPending {
+		s.Registry.rebuildViews(now)
+		s.Admission.ServeAllQueues(now)
+	}
 	s.runPeriodicChecks(now)
 	for _, w := range s.WorkersByName() {
 		if w.openAttempts > 0 && s.Health.checkStall(w, now) {

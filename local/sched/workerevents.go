@@ -85,7 +85,7 @@ func (s *Scheduler) RecordScrape(w *Worker, next report.Reading, turn uint64, ca
 	}
 	if name := w.Backend.EngineName(); name != w.surveyedEngine {
 		w.surveyedEngine = name // the engine type decides what it can load
-		s.Registry.rebuildViews(now)
+		s.Registry.rebuildSoon(now)
 	}
 	w.finishWaking(now)
 	s.Health.checkStall(w, now)
