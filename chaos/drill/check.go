@@ -44,8 +44,11 @@ func (f *DrillFile) RegionNames() (out []string) {
 func (p *fileParser) checkFile() {
 	f := &p.file
 	for _, need := range []struct{ word, example string }{
-		{"drill", "drill region-loss"}, {"title", "title A region is lost"}, {"hypothesis", "hypothesis Clients are answered elsewhere within 5 s."},
-		{"load", "load 12 requests/s for 90 s, warm-up 20 s, prompts 600 tokens, answers 80 tokens"}, {"at", "at 30 s for 20 s region_dead region frankfurt"},
+		{"drill", "drill region-loss"},
+		{"title", "title A region is lost"},
+		{"hypothesis", "hypothesis Clients are answered elsewhere within 5 s."},
+		{"load", "load 12 requests/s for 90 s, warm-up 20 s, prompts 600 tokens, answers 80 tokens"},
+		{"at", "at 30 s for 20 s region_dead region frankfurt"},
 	} {
 		if _, ok := p.seen[need.word]; !ok {
 			p.text.report(fileSpan{}, `the file has no "`+need.word+`"`, "add a line such as: "+need.example)

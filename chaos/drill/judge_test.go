@@ -9,7 +9,8 @@ import (
 // faultEvents are the events of a controller that injected a step, cleared it and verified that.
 func faultEvents() []Event {
 	return []Event{
-		{At: 50 * second, Kind: FaultInjected, Text: "region_dead", Target: "frankfurt"}, {At: 80 * second, Kind: FaultCleared, Text: "region_dead", Target: "frankfurt"},
+		{At: 50 * second, Kind: FaultInjected, Text: "region_dead", Target: "frankfurt"},
+		{At: 80 * second, Kind: FaultCleared, Text: "region_dead", Target: "frankfurt"},
 		{At: 81 * second, Kind: FaultVerified, Text: "the processes run"},
 	}
 }

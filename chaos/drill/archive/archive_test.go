@@ -27,8 +27,11 @@ func smallLog(t *testing.T, previous string) *drill.EventLog {
 	return &drill.EventLog{
 		Header: drill.LogHeader{Format: drill.LogFormat, Drill: string(drill.FormatFile(f)), Way: drill.WayVirtual, Seed: 1, Observes: []drill.EventKind{drill.RequestDue, drill.RequestEnded}, Previous: previous},
 		Events: []drill.Event{
-			{At: time.Second, Kind: drill.RequestDue, Request: 1, Target: "tokyo", Text: "acme", Number: 5}, {At: 2 * time.Second, Kind: drill.RequestEnded, Request: 1, Text: "ok", TTFT: .1, Number: 5, Good: true},
-			{At: 10 * time.Second, Kind: drill.FaultInjected}, {At: 15 * time.Second, Kind: drill.FaultCleared}, {At: 16 * time.Second, Kind: drill.FaultVerified, Text: "it runs"},
+			{At: time.Second, Kind: drill.RequestDue, Request: 1, Target: "tokyo", Text: "acme", Number: 5},
+			{At: 2 * time.Second, Kind: drill.RequestEnded, Request: 1, Text: "ok", TTFT: .1, Number: 5, Good: true},
+			{At: 10 * time.Second, Kind: drill.FaultInjected},
+			{At: 15 * time.Second, Kind: drill.FaultCleared},
+			{At: 16 * time.Second, Kind: drill.FaultVerified, Text: "it runs"},
 		},
 	}
 }

@@ -130,7 +130,7 @@ func (d *plainDecoder) readUnquoted() (plainScalar, bool) {
 		switch c := d.text[d.pos]; {
 		case isWordByte(c), c == '@', c == '+':
 			continue
-		case c == ':' && d.pos+1 < len(d.text) && (isWordByte(d.text[d.pos+1])):
+		case c == ':' && d.pos+1 < len(d.text) && isWordByte(d.text[d.pos+1]):
 			continue
 		case c == ' ' && words && d.pos+1 < len(d.text) && (isLetter(d.text[d.pos+1]) || isDigit(d.text[d.pos+1])):
 			continue

@@ -104,6 +104,7 @@ func (x *relayExchange) AcceptAnswer(a *LoopAnswer, out []byte) ([]byte, bool, b
 func (x *relayExchange) PassChunk(p []byte, _ time.Time) ([]byte, bool) { return p, true }
 func (x *relayExchange) EndBody() ([]byte, bool)                        { return nil, true }
 func (x *relayExchange) Complete(time.Time)                             { x.handler.completed.Add(1) }
+
 func (x *relayExchange) SetClientBlocked(on bool) {
 	if on {
 		x.handler.blocked.Add(1)
