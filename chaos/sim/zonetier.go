@@ -219,13 +219,17 @@ func (zt *zoneTier) sendZoneSummary(a *localInstance) {
 
 // nextScrapeAt is the time of a worker's next scrape.
 func (zt *zoneTier) nextScrapeAt(s *workerHandle) int64 {
-	return zt.loop.now + int64(float64(zt.scrapeInterval)*s.scrapeJitter.NextFactor())
+	factor := 1.0
+	if !s.instance.down {
+		factor = s.instance.sim.Health.ProbeInterval(s.simWorker, zt.loop.currentTime())
+	}
+	return zt.loop.now + int64(float64(zt.scrapeInterval)*factor*s.scrapeJitter.NextFactor())
 }
 
 // runScheduledScrape scrapes a worker; the reading is recorded when it arrives.
 func (zt *zoneTier) runScheduledScrape(at int32) {
-	zt.loop.addEvent(event{at: zt.nextScrapeAt(zt.topology.handles[at]), kind: evScrapeDue, index: at})
 	zt.scrapeWorker(at)
+	zt.loop.addEvent(event{at: zt.nextScrapeAt(zt.topology.handles[at]), kind: evScrapeDue, index: at})
 }
 
 // errConnRefused is the result of scraping a dead worker.
@@ -236,9 +240,15 @@ func (zt *zoneTier) scrapeWorker(at int32) {
 	if s.instance.down {
 		return
 	}
-	p := &report.Reading{}
-	if s.worker.deathCauses == 0 {
-		*p = s.worker.currentReading(zt.loop.currentTime())
+	now, p := zt.loop.currentTime(), &report.Reading{}
+	pages := s.instance.sim.Health.NextProbe(s.simWorker, now)
+	switch {
+	case s.worker.deathCauses > 0:
+	case pages == sched.HealthOnly: // the load stays as last read
+		*p, _ = s.simWorker.ScrapeState()
+		p.ReadAt = now
+	default:
+		*p = s.worker.currentReading(now)
 	}
 	if zt.scenario.Staleness.Delay > 0 {
 		zt.loop.addEvent(event{at: zt.loop.now + int64(zt.scenario.Staleness.Delay), kind: evScrapeResult, index: at, payload: p})
@@ -256,7 +266,10 @@ func (zt *zoneTier) recordScrape(s *workerHandle, reading *report.Reading) {
 	if reading.ReadAt.IsZero() {
 		failed = connRefused
 	} else {
-		reading.ReadAt, reading.LoadReadAt = now, now // a reader cannot know how old it is
+		if !reading.LoadReadAt.Before(reading.ReadAt) {
+			reading.LoadReadAt = now // a reader cannot know how old it is
+		}
+		reading.ReadAt = now
 	}
 	s.instance.sim.recordScrape(s.simWorker, reading, failed, now)
 	zt.handleSettled(s.instance)
