@@ -384,7 +384,7 @@ func (s *streamKillTest) runKillRound(t *testing.T, what, region string, choose 
 			wrong++
 			missing := (len(want.text) - len(got.text)) / 4
 			lost, doubled = lost+max(missing, 0), doubled+max(-missing, 0)
-			t.Errorf("%s: %q, want %q", victim.ID(), got.text, want.text)
+			t.Errorf("%s: the answer of stream %d on %s ends with %q, want %q: %q, want %q", victim.ID(), i, got.route, got.finishReason, want.finishReason, got.text, want.text)
 		case got.promptTokens != want.promptTokens || got.completionTokens != want.completionTokens:
 			usage++
 			t.Errorf("%s: usage %d and %d, want %d and %d", victim.ID(), got.promptTokens, got.completionTokens, want.promptTokens, want.completionTokens)
