@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -18,7 +19,9 @@ type Responder struct {
 	outer, scratch *ebpf.Map
 	counts, limits *ebpf.Map
 	limitMemory    []byte
-	links          []link.Link
+
+	mu    sync.Mutex // guards links: one goroutine attaches while another may detach
+	links []link.Link
 }
 
 // innerSpec describes the maps that hold an image.
@@ -106,6 +109,8 @@ func (r *Responder) Attach(name string) error {
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, explainLoadError(err))
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.links = append(r.links, l)
 	return nil
 }
@@ -126,6 +131,8 @@ func (r *Responder) Counts() (out [2]uint64, err error) {
 
 // Detach removes the program from all interfaces.
 func (r *Responder) Detach() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, l := range r.links {
 		_ = l.Close()
 	}
