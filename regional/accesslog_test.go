@@ -80,7 +80,7 @@ func TestEachRequestHasOneAccessLine(t *testing.T) {
 	call("served", "key-acme", "", "", askBody)
 	call("broken", "key-acme", "", "broken", strings.Replace(askBody, `{`, `{"stream":true,"tools":[{}],`, 1))
 	call("client-error", "key-acme", "", "client-error", askBody)
-	call("wrong-key", "key-of-nobody", "", "", askBody)
+	call("wrong-key", "key-of-no-tenant", "", "", askBody)
 	call("unknown-path", "key-acme", "/v1/nothing?token=in-the-query", "", askBody)
 	lines := readAccessLines(t, path, "served", "broken", "client-error", "wrong-key", "unknown-path")
 	for id, want := range map[string]map[string]any{
@@ -109,7 +109,7 @@ func TestEachRequestHasOneAccessLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"secret of the prompt", "key-acme", "key-of-nobody", "in-the-query"} {
+	for _, secret := range []string{"secret of the prompt", "key-acme", "key-of-no-tenant", "in-the-query"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the access log has %q", secret)
 		}

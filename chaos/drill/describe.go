@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// word is the check's result in a word.
-func (c *Check) word() string {
+// resultWord returns the result of a check: holds, fails or asks.
+func (c *Check) resultWord() string {
 	switch {
 	case c.Asks:
 		return "asks"
@@ -16,8 +16,8 @@ func (c *Check) word() string {
 	return "fails"
 }
 
-// cells are a prediction's cells of a table.
-func (p *Prediction) cells() []string {
+// formatCells returns a prediction's cells of a table row.
+func (p *Prediction) formatCells() []string {
 	m, _ := findMetric(p.Metric)
 	allowed := "-"
 	if p.Within > 0 {
@@ -30,10 +30,12 @@ func (p *Prediction) cells() []string {
 }
 
 // String is the check as a line.
-func (c *Check) String() string { return fmt.Sprintf("%-5s  %s: %s", c.word(), c.Text, c.Measured) }
+func (c *Check) String() string {
+	return fmt.Sprintf("%-5s  %s: %s", c.resultWord(), c.Text, c.Measured)
+}
 
 // String is the prediction as a line.
 func (p *Prediction) String() string {
-	c := p.cells()
+	c := p.formatCells()
 	return fmt.Sprintf("%s %s: predicted %s, measured %s (%s, allowed %s)", c[0], c[1], c[2], c[3], c[4], strings.TrimSpace(c[5]))
 }

@@ -94,7 +94,7 @@ func Judge(f *DrillFile, l *EventLog) *Verdict {
 	v.addPages(r)
 	v.addClearing(r)
 	v.addMachine(r)
-	v.decide(r)
+	v.decideOutcome(r)
 	return v
 }
 
@@ -290,7 +290,7 @@ func (v *Verdict) addMachine(r *runFacts) {
 	v.Machine = append(v.Machine, check)
 }
 
-func (v *Verdict) decide(r *runFacts) {
+func (v *Verdict) decideOutcome(r *runFacts) {
 	firstFailed := func(list []Check) string {
 		for _, c := range list {
 			if !c.Holds {

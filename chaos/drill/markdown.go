@@ -36,7 +36,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	}{{"Hypothesis", v.Hypothesis}, {"Clearing", v.Clearing}, {"Machine", v.Machine}} {
 		writeMarkdownTable(&b, part.title, []string{"", "statement", "measured"}, func(row func(...string)) {
 			for i := range part.list {
-				row(part.list[i].word(), "`"+part.list[i].Text+"`", part.list[i].Measured)
+				row(part.list[i].resultWord(), "`"+part.list[i].Text+"`", part.list[i].Measured)
 			}
 		})
 	}
@@ -49,7 +49,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	if len(r.Predictions) > 0 {
 		writeMarkdownTable(&b, "Predicted and measured", []string{"phase", "figure", "predicted", "measured", "off by", "allowed"}, func(row func(...string)) {
 			for i := range r.Predictions {
-				row(r.Predictions[i].cells()...)
+				row(r.Predictions[i].formatCells()...)
 			}
 		})
 	} else {

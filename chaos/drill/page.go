@@ -64,7 +64,7 @@ func (r *Report) WritePage(w io.Writer) error {
 		p.Observed = append(p.Observed, pageRow{Node: x.Node, Text: x.Title, Value: x.describeTime()})
 	}
 	for i := range r.Predictions {
-		p.Compared = append(p.Compared, r.Predictions[i].cells())
+		p.Compared = append(p.Compared, r.Predictions[i].formatCells())
 	}
 	if len(p.Compared) == 0 {
 		for _, x := range v.Figures {
@@ -84,8 +84,8 @@ func (r *Report) WritePage(w io.Writer) error {
 func checkRows(list []Check) (out []pageRow) {
 	for i := range list {
 		c := &list[i]
-		class := map[string]string{"holds": "pass", "fails": "fail", "asks": "wait"}[c.word()]
-		out = append(out, pageRow{Class: class, Word: c.word(), Text: c.Text, Value: c.Measured})
+		class := map[string]string{"holds": "pass", "fails": "fail", "asks": "wait"}[c.resultWord()]
+		out = append(out, pageRow{Class: class, Word: c.resultWord(), Text: c.Text, Value: c.Measured})
 	}
 	return out
 }

@@ -51,8 +51,8 @@ func startObservers(ctx context.Context, f *drill.DrillFile, t *target, events *
 	return &all
 }
 
-// every calls a function at an interval until the context ends.
-func every(ctx context.Context, interval time.Duration, do func()) {
+// runEvery calls a function at an interval until the context ends.
+func runEvery(ctx context.Context, interval time.Duration, do func()) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -69,7 +69,7 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 func (o *observers) probeNode(ctx context.Context, n fleet.Node, epoch *nodeEpoch) {
 	last, counts, shown, sized := map[string]string{}, map[string]int{}, map[string]time.Time{}, false
 	up := true
-	every(ctx, probeInterval, func() {
+	runEvery(ctx, probeInterval, func() {
 		for i, client := range o.target.regions {
 			before := time.Now()
 			r, err := o.target.queryDNS(ctx, n, i)
@@ -117,7 +117,7 @@ func shortError(err error) string {
 func (o *observers) readGlobal(ctx context.Context, n fleet.Node, epoch *nodeEpoch) {
 	states := map[string]string{}
 	nextUsage := time.Time{}
-	every(ctx, pageInterval, func() {
+	runEvery(ctx, pageInterval, func() {
 		page, err := o.target.fetchMetrics(ctx, n)
 		if err != nil {
 			o.leader.observe(n.ID(), false, 0)
@@ -165,7 +165,7 @@ func (o *observers) recordUsage(n fleet.Node, page map[string]float64) {
 
 // readUsage records memory and goroutines of a node.
 func (o *observers) readUsage(ctx context.Context, n fleet.Node) {
-	every(ctx, usageInterval, func() {
+	runEvery(ctx, usageInterval, func() {
 		if page, err := o.target.fetchMetrics(ctx, n); err == nil {
 			o.recordUsage(n, page)
 		}
@@ -179,7 +179,7 @@ func (o *observers) runResolver(ctx context.Context, region int, holds bool) {
 		name = fmt.Sprintf("%s answers %s", drill.ResolverHolds, o.target.regions[region])
 	}
 	answer, until := "", time.Time{}
-	every(ctx, probeInterval, func() {
+	runEvery(ctx, probeInterval, func() {
 		if time.Now().Before(until) {
 			return
 		}

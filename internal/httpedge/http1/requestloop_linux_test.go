@@ -229,7 +229,7 @@ func TestLoopAnswersAsNetHTTP(t *testing.T) {
 		post("/x", "Expect: 100-continue\r\n", "hello"), post("/x", "Expect: other\r\n", "hello"), post("/x", "Pragma: no-cache\r\n", "hello"),
 		post("/x", "Trailer: X-A\r\n", "hello"), post("/x", "Upgrade: h2c\r\nConnection: Upgrade\r\n", "hello"),
 		"\r\n\r\n" + post("/x", "", "a"), post("/x", "X: "+strings.Repeat("x", 20_000)+"\r\n", "a"), post("/x", "X: "+strings.Repeat("x", 50_000)+"\r\n", "a"),
-		post("/x", strings.Repeat("X: y\r\n", 200), "a"), "rubbish\r\n\r\n", post("/x", "", "a") + "POST / HTTP/1.1\nHost: a\n\n" + post("/x", "", "after"),
+		post("/x", strings.Repeat("X: y\r\n", 200), "a"), "garbage\r\n\r\n", post("/x", "", "a") + "POST / HTTP/1.1\nHost: a\n\n" + post("/x", "", "after"),
 		strings.Repeat(post("/x", "", "pipelined"), 20),
 	} {
 		got, want := sendRaw(t, ours, text), sendRaw(t, theirs.Listener.Addr().String(), text)

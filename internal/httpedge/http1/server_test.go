@@ -173,7 +173,7 @@ func TestServerAnswersAsNetHTTP(t *testing.T) {
 		"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + post("/y", "", "after"),
 		post("/x", "Expect: 100-continue\r\n", "hello"), post("/x", "Expect: other\r\n", "hello"), post("/x", "Pragma: no-cache\r\n", "hello"),
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 20_000) + "\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 50_000) + "\r\n\r\n", "rubbish\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 50_000) + "\r\n\r\n", "garbage\r\n\r\n",
 		post("/x", "", "a") + "GET / HTTP/1.1\nHost: a\n\n" + post("/x", "", "after"),
 	} {
 		wg.Go(func() {
