@@ -95,6 +95,7 @@ func TestSampleKeepsFailuresAndAShareOfTheRest(t *testing.T) {
 		r.RequestID = fmt.Sprint("req_", i)
 		w.AddRecord(r)
 	}
+	w.cfg.Sample = 0 // no id is in the sample
 	for _, failed := range []Record{{RequestID: "f1", Status: 503}, {RequestID: "f2", Status: 200, Broken: true}} {
 		w.AddRecord(&failed)
 	}
