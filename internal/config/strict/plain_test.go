@@ -86,32 +86,47 @@ func TestTooManyWordsAreNotPlain(t *testing.T) {
 	}
 }
 
-// TestDrawnPagesDecodeAsParsed draws texts in the styles of people and of Encode.
-func TestDrawnPagesDecodeAsParsed(t *testing.T) {
-	plain := 0
-	rapid.Check(t, func(t *rapid.T) {
-		scalar := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9_./:@+ -]{0,8}`), rapid.StringMatching(`"[A-Za-z0-9 :#,{}\[\]é'-]{0,6}"`), rapid.StringMatching(`-?[0-9]{1,3}(\.[0-9]{1,2})?`),
-			rapid.SampledFrom([]string{"true", "20s", "a b", "1.2.3.4", "''", "~", "x # y", "{}", "[]", "[a, b]", "{a: 1}", "{name: x, size: 2}", "[{name: y}]"}))
-		key := rapid.SampledFrom([]string{"name", "count", "seed", "ratio", "on", "wait", "addr", "tags", "share", "keys", "part", "parts"})
-		var b strings.Builder
-		for i := range rapid.IntRange(1, 5).Draw(t, "lines") {
-			switch rapid.IntRange(0, 4).Draw(t, "form") {
-			case 0:
-				fmt.Fprintf(&b, "tags:\n%s- %s\n%s- %s\n", strings.Repeat(" ", rapid.IntRange(0, 2).Draw(t, "in")), scalar.Draw(t, "a"), strings.Repeat(" ", rapid.IntRange(0, 2).Draw(t, "in")), scalar.Draw(t, "b"))
-			case 1:
-				fmt.Fprintf(&b, "parts:\n  - name: %s\n    size: %s\n # c\n  - {name: %s}\n", scalar.Draw(t, "a"), scalar.Draw(t, "b"), scalar.Draw(t, "c"))
-			case 2:
-				fmt.Fprintf(&b, "%s:\n  k%d: %s\n", rapid.SampledFrom([]string{"share", "part"}).Draw(t, "map"), i, scalar.Draw(t, "a"))
-			default:
-				fmt.Fprintf(&b, "%s: %s%s\n", key.Draw(t, "key"), scalar.Draw(t, "a"), rapid.SampledFrom([]string{"", " ", " # c", "#"}).Draw(t, "end"))
-			}
+// drawPage draws texts in the styles of people and of Encode.
+func drawPage(t *rapid.T) string {
+	scalar := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9_./:@+ -]{0,8}`), rapid.StringMatching(`"[A-Za-z0-9 :#,{}\[\]é'-]{0,6}"`), rapid.StringMatching(`-?[0-9]{1,3}(\.[0-9]{1,2})?`),
+		rapid.SampledFrom([]string{"true", "20s", "a b", "1.2.3.4", "''", "~", "x # y", "{}", "[]", "[a, b]", "{a: 1}", "{name: x, size: 2}", "[{name: y}]"}))
+	valid := rapid.SampledFrom([]string{"name: a b", "name: \"x\" # c", "count: 3", "seed: 7", "ratio: 0.5", "on: false", "wait: 20s", "addr: 1.2.3.4", "tags: [a, b]", "share: {a: 1}", "part: {name: x, size: 2}", "parts: [{name: y}]"})
+	key := rapid.SampledFrom([]string{"name", "count", "seed", "ratio", "on", "wait", "addr", "tags", "share", "keys", "part", "parts"})
+	var b strings.Builder
+	for i := range rapid.IntRange(1, 5).Draw(t, "lines") {
+		switch rapid.IntRange(0, 7).Draw(t, "form") {
+		case 0:
+			fmt.Fprintf(&b, "tags:\n%s- %s\n%s- %s\n", strings.Repeat(" ", rapid.IntRange(0, 2).Draw(t, "in")), scalar.Draw(t, "a"), strings.Repeat(" ", rapid.IntRange(0, 2).Draw(t, "in")), scalar.Draw(t, "b"))
+		case 1:
+			fmt.Fprintf(&b, "parts:\n  - name: %s\n    size: %s\n # c\n  - {name: %s}\n", scalar.Draw(t, "a"), scalar.Draw(t, "b"), scalar.Draw(t, "c"))
+		case 2:
+			fmt.Fprintf(&b, "%s:\n  k%d: %s\n", rapid.SampledFrom([]string{"share", "part"}).Draw(t, "map"), i, scalar.Draw(t, "a"))
+		case 3, 4, 5:
+			b.WriteString(valid.Draw(t, "valid") + "\n")
+		default:
+			fmt.Fprintf(&b, "%s: %s%s\n", key.Draw(t, "key"), scalar.Draw(t, "a"), rapid.SampledFrom([]string{"", " ", " # c", "#"}).Draw(t, "end"))
 		}
-		if checkPlainEqualsParsed(t, b.String()) {
+	}
+	return b.String()
+}
+
+// TestDrawnPagesDecodeAsParsed compares both decoders for texts of chance.
+func TestDrawnPagesDecodeAsParsed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { checkPlainEqualsParsed(t, drawPage(t)) })
+}
+
+// TestDrawnPagesAreOftenPlain: the texts of drawPage exercise plain decoding. The seeds are fixed, because a bound on
+// the share of plain texts fails for a few seeds.
+func TestDrawnPagesAreOftenPlain(t *testing.T) {
+	pages, plain := rapid.Custom(drawPage), 0
+	for seed := range 1000 {
+		if checkPlainEqualsParsed(t, pages.Example(seed)) {
 			plain++
 		}
-	})
-	if plain == 0 {
-		t.Error("no drawn text is plain")
+	}
+	t.Logf("%d of 1000 texts are plain", plain)
+	if plain < 100 {
+		t.Errorf("%d of 1000 texts are plain, want 100", plain)
 	}
 }
 
