@@ -45,8 +45,8 @@ records that were altered, replaced or removed.`,
 				if last > 0 && len(a.Records) > last {
 					a.Records = a.Records[len(a.Records)-last:]
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				printAuditRecords(cmd.OutOrStdout(), a)
 				return nil

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -33,6 +31,7 @@ type adminTarget struct {
 	tokenFile                 string
 
 	cmd          *cobra.Command
+	asked        string                       // server that printAskedNode named last
 	runningNodes map[string]admin.RunningNode // nodes on this machine, by server address
 }
 
@@ -237,26 +236,8 @@ func newSeveralFleetsError(nodes []admin.RunningNode, fleets []string) error {
 
 // printAskedNode prints the address of the node that was chosen automatically.
 func (t *adminTarget) printAskedNode(server string) {
-	if n, ok := t.runningNodes[server]; ok {
+	if n, ok := t.runningNodes[server]; ok && server != t.asked {
+		t.asked = server
 		fmt.Fprintf(t.cmd.ErrOrStderr(), "asking %s node %s at %s\n", n.Role, n.Node, server)
 	}
-}
-
-// addOutputFlag adds -o table|json.
-func addOutputFlag(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "table", "table or json")
-	panicOnError(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if *output != "table" && *output != "json" {
-			return fmt.Errorf("unknown output %q: write -o table or -o json", *output)
-		}
-		return nil
-	}
-}
-
-// printJSON writes v with the field names of the admin API.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

@@ -42,8 +42,8 @@ must change, ` + "`spillway dnssec ds`" + ` prints its DS record; after the pare
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				printDNSSEC(cmd.OutOrStdout(), a)
 				return nil

@@ -115,8 +115,8 @@ func newDrillFaultsCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all := drill.StepKinds()
-			if output == "json" {
-				return printJSON(cmd.OutOrStdout(), all)
+			if isStructured(output) {
+				return printStructured(cmd.OutOrStdout(), output, all)
 			}
 			for _, in := range all {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", in.Kind, in.Summary)

@@ -42,8 +42,8 @@ was never run. --runs lists the stored runs.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return printJSON(cmd.OutOrStdout(), rows)
+			if isStructured(output) {
+				return printStructured(cmd.OutOrStdout(), output, rows)
 			}
 			writeTable(cmd.OutOrStdout(), func(t io.Writer) { writeDrillRows(t, rows, coverage) })
 			return nil
@@ -131,8 +131,8 @@ func listDrillRuns(w io.Writer, a *archive.Archive, output string) error {
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		return printJSON(w, entries)
+	if isStructured(output) {
+		return printStructured(w, output, entries)
 	}
 	writeTable(w, func(t io.Writer) {
 		fmt.Fprintln(t, "ID\tWAY\tSEED\tOUTCOME\tENDED")

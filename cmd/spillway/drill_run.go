@@ -171,8 +171,11 @@ func (o *drillRunOptions) runLiveDrill(ctx context.Context, a *archive.Archive, 
 }
 
 func (o *drillRunOptions) printResult(w io.Writer, r *drill.Report, id string, brief bool) error {
-	if o.output == "json" {
+	if o.output == outputJSON {
 		return r.WriteJSON(w)
+	}
+	if isStructured(o.output) {
+		return printStructured(w, o.output, r)
 	}
 	v := r.Verdict
 	fmt.Fprintf(w, "%s: %s: %s\n", id, v.Outcome, v.Why)
@@ -229,7 +232,7 @@ byte, and the command states whether it did.`,
 			if err := o.printResult(cmd.OutOrStdout(), r, id, false); err != nil {
 				return err
 			}
-			if output != "json" && e.Way == drill.WayVirtual {
+			if !isStructured(output) && e.Way == drill.WayVirtual {
 				again, _, _, err := a.ReadRun(id)
 				if err != nil {
 					return err
@@ -285,8 +288,8 @@ load. The exit code is 3 if a safety rule forbids the run now.`,
 			if forbidden != nil {
 				p.Forbidden = forbidden.Error()
 			}
-			if output == "json" {
-				err = printJSON(cmd.OutOrStdout(), p)
+			if isStructured(output) {
+				err = printStructured(cmd.OutOrStdout(), output, p)
 			} else {
 				p.printPlan(cmd.OutOrStdout())
 			}

@@ -47,8 +47,8 @@ changes. The candidate with * is chosen. Reason codes:
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				for i := range a.Records {
 					printExplanation(cmd.OutOrStdout(), &a.Records[i])

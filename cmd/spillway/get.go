@@ -17,9 +17,15 @@ import (
 
 func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "get queue|autoscaling|uplinks|spec|stage|drains",
-		Example: "  spillway get queue\n  spillway get queue --tenants\n  spillway get autoscaling\n  spillway get spec --linearizable",
-		Short:   "Show one part of a node's state: queues, autoscaling, uplinks, the spec, the staged spec or drains",
+		Use:     "get regions|zones|workers|models|tenants|members|queue|autoscaling|uplinks|drains|spec|stage",
+		Example: "  spillway get regions\n  spillway get workers virginia/a --sort -kv-used\n  spillway get models -o json\n  spillway get queue --tenants\n  spillway get spec --linearizable",
+		Short:   "List regions, zones, workers, models, tenants or members, or show one part of a node's state",
+		Long: `List regions, zones, workers, models, tenants or members, or show one part of a node's state: queues, autoscaling, uplinks,
+drains, the spec or the staged spec. Every list has the same flags: -o table, wide, json, yaml or template=TEXT, --sort COLUMN,
+-w to print what changes, and names as arguments.
+
+The JSON of a list is an object with the key items. An example of a template:
+  -o 'template={{range .items}}{{.name}}{{"\n"}}{{end}}'`,
 		GroupID: "operate",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -29,7 +35,13 @@ func newGetCommand() *cobra.Command {
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(newGetQueueCommand(), newGetAutoscalingCommand(), newGetUplinksCommand(), newGetSpecCommand(), newGetStageCommand(), newGetDrainsCommand())
+	cmd.AddCommand(newGetItemsCommand(newRegionKind()), newGetItemsCommand(newZoneKind()), newGetItemsCommand(newWorkerKind()),
+		newGetItemsCommand(newModelKind()), newGetItemsCommand(newTenantKind()), newGetItemsCommand(newMemberKind()))
+	for _, c := range []*cobra.Command{newGetQueueCommand(), newGetAutoscalingCommand(), newGetUplinksCommand(), newGetDrainsCommand(), newGetStageCommand()} {
+		addTextWatch(c)
+		cmd.AddCommand(c)
+	}
+	cmd.AddCommand(newGetSpecCommand())
 	return cmd
 }
 
@@ -59,8 +71,8 @@ queues: name its admin socket with --server if several run on this machine. Colu
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), q)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, q)
 				}
 				printQueue(cmd.OutOrStdout(), q, tenants)
 				return nil
@@ -174,8 +186,8 @@ moment; with --linearizable it first confirms with the leader. The version is pr
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				fmt.Fprint(cmd.OutOrStdout(), a.Text)
 				fmt.Fprintf(cmd.ErrOrStderr(), "spec v%d: `spillway apply --based-on %d` fails if another version was applied in between\n", a.Version, a.Version)
@@ -210,8 +222,8 @@ func newGetDrainsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				printDrains(cmd.OutOrStdout(), a, time.Now())
 				return nil
@@ -264,8 +276,8 @@ func newGetAutoscalingCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				printAutoscaling(cmd.OutOrStdout(), a)
 				return nil
@@ -314,8 +326,8 @@ func newGetUplinksCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), u)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, u)
 				}
 				printUplinks(cmd.OutOrStdout(), u)
 				return nil

@@ -110,8 +110,8 @@ func (r *loadOptions) runLoad(ctx context.Context, out, errOut io.Writer) error 
 	stop()
 	err = errors.Join(err, finish())
 	rep := g.CurrentReport()
-	if r.output == "json" {
-		return errors.Join(err, printJSON(out, rep))
+	if isStructured(r.output) {
+		return errors.Join(err, printStructured(out, r.output, rep))
 	}
 	return errors.Join(err, rep.WriteTables(out))
 }

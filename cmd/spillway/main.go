@@ -34,8 +34,12 @@ func main() {
 	}
 }
 
-// exitOutcomeUnknown is the exit code for a change that may or may not have been made.
-const exitOutcomeUnknown = 5
+const (
+	// exitUsage is the exit code for a mistake in the command line: nothing was sent.
+	exitUsage = 2
+	// exitOutcomeUnknown is the exit code for a change that may or may not have been made.
+	exitOutcomeUnknown = 5
+)
 
 func exitCodeOf(err error) int {
 	if errors.As(err, new(*unknownOutcomeError)) {
@@ -121,7 +125,7 @@ force. The message then names the command that shows it.`,
 	root.AddCommand(
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
-		newGetCommand(),
+		newGetCommand(), newDescribeCommand(),
 		newStatusCommand(), newExplainCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),

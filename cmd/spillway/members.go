@@ -49,8 +49,8 @@ Columns, as measured by the node that answers:
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					return printJSON(cmd.OutOrStdout(), a)
+				if isStructured(output) {
+					return printStructured(cmd.OutOrStdout(), output, a)
 				}
 				printMembers(cmd.OutOrStdout(), a)
 				return nil

@@ -132,8 +132,8 @@ func printAnswer[A any](w io.Writer, output string, a *A, err error, print func(
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		return printJSON(w, a)
+	if isStructured(output) {
+		return printStructured(w, output, a)
 	}
 	print(w, a)
 	return nil

@@ -81,8 +81,8 @@ func (a *planCapacityOptions) runPlanCapacity(ctx context.Context, out, errOut i
 	if err != nil {
 		return err
 	}
-	if a.output == "json" {
-		return printJSON(out, p)
+	if isStructured(a.output) {
+		return printStructured(out, a.output, p)
 	}
 	printCapacityPlan(out, p)
 	return nil

@@ -197,8 +197,8 @@ func newSimulateListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return printJSON(cmd.OutOrStdout(), rows)
+			if isStructured(output) {
+				return printStructured(cmd.OutOrStdout(), output, rows)
 			}
 			writeTable(cmd.OutOrStdout(), func(t io.Writer) {
 				fmt.Fprintln(t, "ID\tTITLE\tASSERTIONS\tRUNS\tCPU TIME\tSTATE")

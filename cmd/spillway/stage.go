@@ -67,8 +67,8 @@ func newGetStageCommand() *cobra.Command {
 				switch {
 				case err != nil:
 					return err
-				case output == "json":
-					return printJSON(cmd.OutOrStdout(), a)
+				case isStructured(output):
+					return printStructured(cmd.OutOrStdout(), output, a)
 				case a.Stage == nil:
 					fmt.Fprintf(cmd.OutOrStdout(), "no spec is staged: spec v%d is in force everywhere\n", a.SpecVersion)
 				case text:

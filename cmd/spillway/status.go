@@ -41,8 +41,8 @@ func newStatusCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if output == "json" {
-					err = printJSON(cmd.OutOrStdout(), s)
+				if isStructured(output) {
+					err = printStructured(cmd.OutOrStdout(), output, s)
 				} else {
 					printStatus(cmd.OutOrStdout(), s, workers)
 				}

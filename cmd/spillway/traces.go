@@ -63,8 +63,11 @@ func (o *tracesOptions) listTraces(out io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	if o.asJSON || o.output == "json" {
-		if err := printJSON(out, rows); err != nil {
+	if o.asJSON {
+		o.output = outputJSON
+	}
+	if isStructured(o.output) {
+		if err := printStructured(out, o.output, rows); err != nil {
 			return err
 		}
 	} else {

@@ -33,8 +33,8 @@ missing, duplicate and unreadable records.`,
 				return err
 			}
 			rows := sortUsageRows(r)
-			if output == "json" {
-				err = printJSON(cmd.OutOrStdout(), rows)
+			if isStructured(output) {
+				err = printStructured(cmd.OutOrStdout(), output, rows)
 			} else {
 				printUsage(cmd.OutOrStdout(), rows, by)
 			}
@@ -62,8 +62,8 @@ func newUsageVerifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				err = printJSON(cmd.OutOrStdout(), r)
+			if isStructured(output) {
+				err = printStructured(cmd.OutOrStdout(), output, r)
 			} else {
 				printVerification(cmd.OutOrStdout(), r)
 			}

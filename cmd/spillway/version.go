@@ -19,8 +19,11 @@ func newVersionCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := readBuildInfo()
-			if output == "json" {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+			if output == outputJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(v) // one line
+			}
+			if isStructured(output) {
+				return printStructured(cmd.OutOrStdout(), output, v)
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), v.format())
 			return err
