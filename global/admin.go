@@ -28,7 +28,7 @@ type specAdmin struct {
 
 func (s *Server) adminBackend() admin.Backend {
 	return admin.Backend{
-		Status: s.status.collectStatus, Explain: s.status.explainRequest, Spec: s.specs.describeSpec, Apply: s.specs.applySpec,
+		Status: s.status.collectStatus, Explain: s.status.explainRequest, Trace: s.status.traceRequest, Spec: s.specs.describeSpec, Apply: s.specs.applySpec,
 		Drain: s.drains.drainPath, Undrain: s.drains.undrainPath, Drains: s.drains.listDrains, Ready: s.checkReady,
 		Members: s.members.listMembers, AddMember: s.members.addMember, RemoveMember: s.members.removeMember, TransferLeadership: s.members.transferLeadership,
 		SpecNow: s.specs.readAgreedSpec, DrainsNow: s.drains.readAgreedDrains, Audit: s.members.listAuditRecords, Archive: s.members.archiveState, Restore: s.members.restoreState,

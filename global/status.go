@@ -22,6 +22,9 @@ import (
 // gatewayAskTimeout bounds the query for a region's status; after it the last known status is shown.
 const gatewayAskTimeout = time.Second
 
+// gatewayTraceTimeout bounds the query for a request's trace. A gateway asks its local instances for up to a second.
+const gatewayTraceTimeout = 3 * time.Second
+
 // statusReporter collects the status of this node and of the gateways for the operator, and explains decisions.
 type statusReporter struct {
 	name, version string

@@ -27,7 +27,7 @@ import (
 // AdminBackend returns the operations that operators have at this instance.
 func (a *Agent) AdminBackend() admin.Backend {
 	b := admin.Backend{
-		Status: a.answerStatus, Explain: a.answerExplain, Queue: a.answerQueue, Uplinks: a.answerUplinks, Autoscaling: a.answerAutoscaling,
+		Status: a.answerStatus, Explain: a.answerExplain, Trace: a.traceRequest, Queue: a.answerQueue, Uplinks: a.answerUplinks, Autoscaling: a.answerAutoscaling,
 		Ready: a.checkReady, Basis: a.listBases,
 	}
 	if len(a.cfg.Gateways) == 0 {
@@ -155,7 +155,7 @@ func (a *Agent) directiveBasis() admin.Basis {
 }
 
 // answerQuery answers a query that a gateway sends over the uplink.
-func (a *Agent) answerQuery(_ context.Context, kind string, payload []byte) ([]byte, error) {
+func (a *Agent) answerQuery(ctx context.Context, kind string, payload []byte) ([]byte, error) {
 	switch kind {
 	case admin.QueryStatus:
 		return json.Marshal(a.buildStatus(true))
@@ -169,6 +169,16 @@ func (a *Agent) answerQuery(_ context.Context, kind string, payload []byte) ([]b
 			return nil, err
 		}
 		return json.Marshal(recs)
+	case admin.QueryTrace:
+		var q admin.TraceQuery
+		if err := json.Unmarshal(payload, &q); err != nil {
+			return nil, fmt.Errorf("reading the query: %w", err)
+		}
+		out, err := a.traceRequest(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
 	}
 	return nil, fmt.Errorf("a local instance does not support the query %q", kind)
 }

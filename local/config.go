@@ -68,6 +68,8 @@ type Config struct {
 	BodyTimeout time.Duration
 	// PrefixIndex bounds the memory of the prefix index, in bytes. Default 128 MiB.
 	PrefixIndex int
+	// DecisionBytes bounds the log of decisions in memory, in bytes; 0: none is kept.
+	DecisionBytes int64
 	// Policy overrides the policy of the spec; empty follows the spec.
 	Policy string
 	// Spec is in force until the first directive; nil means defaults.

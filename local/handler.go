@@ -141,7 +141,8 @@ func (q *requestHandler) readHop(v *zoneRequest) *openai.Error {
 	if q.cfg.Plain {
 		forward.StripTierHeaders(h)
 		v.Tenant = spec.DefaultTenant
-		v.hop.RequestID = cmp.Or(forward.ClientRequestID(h), rand.Text())
+		v.ID = cmp.Or(forward.ClientRequestID(h), rand.Text())
+		v.hop.RequestID = v.ID
 		o := q.policy.Load()
 		c, named, err := forward.RequestedClass(h, o.Spec)
 		v.Class = q.standaloneClass(c, named)

@@ -59,7 +59,7 @@ func (o *zonePolicy) maxBodyBytes() int64 {
 func newSchedConfig(cfg *Config, o *zonePolicy) sched.Config {
 	rng, secret := cfg.newRandomSource()
 	return sched.Config{
-		Region: cfg.Region, Zone: cfg.Zone, Name: cfg.Name, Policy: o.SchedulingPolicy, Rand: rng, PrefixSecret: secret, PrefixIndex: cfg.PrefixIndex,
+		Region: cfg.Region, Zone: cfg.Zone, Name: cfg.Name, Policy: o.SchedulingPolicy, Rand: rng, PrefixSecret: secret, PrefixIndex: cfg.PrefixIndex, DecisionBytes: int(cfg.DecisionBytes),
 		Queue: cfg.Queue, Health: cfg.Health, ModelLoad: cfg.ModelLoad,
 	}
 }

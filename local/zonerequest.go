@@ -44,7 +44,7 @@ func newZoneRequest(r *http.Request, shape openai.Shape) *zoneRequest {
 
 // setHop sets what the gateway, or in a standalone zone the listener, says about a request.
 func (v *zoneRequest) setHop(hop *forward.Hop) {
-	v.hop = *hop
+	v.hop, v.ID = *hop, hop.RequestID
 	v.Tenant, v.Flow = hop.Tenant, hop.Flow
 	v.Ticket = toLedgerAck(hop.Ticket)
 }

@@ -85,3 +85,24 @@ func classOf(q *gatewayRequest) string {
 
 // routeOf returns the route in a response's head, which this gateway or the zone has set.
 func routeOf(head http.Header) string { return forward.FirstValue(head, forward.HeaderRoute) }
+
+// logEnd records the end of a request in the log of decisions and in the access log.
+func (g *gatewayServer) logEnd(q *gatewayRequest, r *http.Request) {
+	g.router.logRequestEnd(q, time.Now())
+	g.logAccess(q, r)
+}
+
+// outcomeName returns how the request ended, as the log of decisions has it.
+func (q *gatewayRequest) outcomeName() string {
+	switch a := &q.access; {
+	case a.status == statusClientGone:
+		return "client_gone"
+	case a.broken:
+		return "broken"
+	case a.code != "" && q.attempts == 0:
+		return "refused"
+	case a.status/100 != 2:
+		return "failed"
+	}
+	return "served"
+}

@@ -90,6 +90,7 @@ func (q *gatewayRequest) fillQuery(h http.Header) *openai.Error {
 		return e
 	}
 	q.query = routing.RouteQuery{
+		RequestID: q.hop.RequestID, Tenant: q.tenant.Name,
 		Model: q.model.Name, PromptTokens: prompt, ExpectContinue: len(q.raw) >= expectContinueSize, Class: class, Residency: q.tenant.Residency, Regions: q.tenant.Regions,
 		Spill: q.policy.spec.Routing.Spill == nil || *q.policy.spec.Routing.Spill, Margin: time.Duration(q.policy.spec.Routing.SpillMargin),
 	}

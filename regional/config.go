@@ -30,6 +30,8 @@ type Config struct {
 	Dir string
 	// UsageDir is the directory of the usage records. Empty: none are written.
 	UsageDir string
+	// DecisionBytes bounds the log of decisions in memory, in bytes; 0: none is kept.
+	DecisionBytes int64
 	// AccessLog gets one line for each client's request. Path empty: none is written.
 	AccessLog accesslog.Config
 	// HTTPListen is the address of the public listener, "host:port".

@@ -102,7 +102,7 @@ func (g *gatewayServer) serveRequest(w http.ResponseWriter, r *http.Request, sha
 	leave, e := g.acquireRequestSlot(r)
 	if e != nil {
 		g.refuseRequest(w, q, e)
-		g.logAccess(q, r)
+		g.logEnd(q, r)
 		return
 	}
 	j := requestLoop{g: g, w: w, r: r, q: q, release: leave}

@@ -69,7 +69,7 @@ func New(cfg Config) (*Gateway, error) {
 	now := time.Now()
 	g := &Gateway{cfg: cfg, log: telemetry.LoggerOrDiscard(cfg.Log), boot: uint64(now.UnixNano()), started: now}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)
-	g.router = newSharedRouter(routing.RouterConfig{Name: cfg.Name, Boot: g.boot, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))})
+	g.router = newSharedRouter(routing.RouterConfig{Name: cfg.Name, Boot: g.boot, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), DecisionBytes: int(cfg.DecisionBytes)})
 	g.tenants = newTenantGate(spec.LeaseHolder{Region: cfg.Region, Gateway: cfg.Name}, len(cfg.Globals) == 0, g.boot, now)
 	g.budgets = &budgetFile{dir: cfg.Dir, log: g.log, tenants: g.tenants}
 	g.budgets.loadUse()

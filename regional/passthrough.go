@@ -26,7 +26,7 @@ func (g *gatewayServer) servePassthrough(w http.ResponseWriter, r *http.Request,
 	q := &gatewayRequest{arrived: arrived, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, noGeneratedText: true, kind: kind, access: accessNote{method: r.Method, path: r.URL.Path}}
 	defer func() {
 		g.settleRequest(q)
-		g.logAccess(q, r)
+		g.logEnd(q, r)
 	}()
 	leave, e := g.acquireRequestSlot(r)
 	if e != nil {

@@ -61,7 +61,7 @@ func (g *gatewayServer) admitSpilled(w http.ResponseWriter, r *http.Request, q *
 		return openai.ResidencyDenied(g.cfg.Region)
 	}
 	q.admitted = time.Now()
-	q.query = routing.RouteQuery{Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Regions: q.tenant.Regions, Hops: q.hop.Hops}
+	q.query = routing.RouteQuery{RequestID: q.hop.RequestID, Tenant: q.tenant.Name, Model: q.model.Name, PromptTokens: q.hop.PromptTokens, Class: q.hop.Class, Residency: q.tenant.Residency, Regions: q.tenant.Regions, Hops: q.hop.Hops}
 	if q.hop.Prefix != 0 {
 		q.query.Prefix = append(q.promptKeys.prefixBuf[:0], q.hop.Prefix)
 	}

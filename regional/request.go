@@ -41,6 +41,7 @@ type gatewayRequest struct {
 	fromPeer          bool // sent by another region's gateway
 	totalTokens       int  // used tokens, once known
 	usage             openai.TokenUsage
+	attempts          int    // made so far
 	retryCause        string // why it was retried; empty without a retry
 	spilled           bool   // the last attempt went to a peer
 	inferPath         string // contains the model, escaped, as received

@@ -39,7 +39,7 @@ func (j *requestLoop) settleUnlessFollowed() {
 	defer j.release()
 	j.g.deaths.endSuspectAttempt(j.q)
 	j.g.settleRequest(j.q)
-	j.g.logAccess(j.q, j.r)
+	j.g.logEnd(j.q, j.r)
 }
 
 // startAttempts chooses an endpoint, forwards the request, and retries once elsewhere if no response had begun.
@@ -214,6 +214,7 @@ func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.Result) {
 	if hop.Deadline > 0 {
 		hop.Deadline = max(hop.Deadline-time.Since(q.arrived), time.Millisecond)
 	}
+	q.attempts++
 	p.beginContext(r.Context())
 	defer func() {
 		if res.Outcome != forward.Detached {

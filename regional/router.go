@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/decision"
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/regional/routing"
@@ -20,12 +21,15 @@ type sharedRouter struct {
 	rebuildWanted chan struct{}                       // requests a new view
 	onLiveChange  func()                              // is called when the live instances have changed; nil: nothing
 
+	decisions *decision.Ring // its log of decisions, under mu; nil: none is kept
+
 	mu     sync.Mutex // held for microseconds, never while waiting
 	router *routing.Router
 }
 
 func newSharedRouter(c routing.RouterConfig) *sharedRouter {
 	s := &sharedRouter{router: routing.NewRouter(c), rebuildWanted: make(chan struct{}, 1)}
+	s.decisions = s.router.Decisions()
 	s.view.Store(s.router.View())
 	return s
 }

@@ -53,6 +53,8 @@ func (a *adminService) answerQuery(ctx context.Context, kind string, payload []b
 			return nil, err
 		}
 		return json.Marshal(records)
+	case admin.QueryTrace:
+		return a.answerTrace(ctx, payload)
 	}
 	return nil, fmt.Errorf("gateways do not answer %q", kind)
 }
@@ -68,6 +70,7 @@ func (a *adminService) adminBackend() admin.Backend {
 			}
 			return &admin.ExplainAnswer{Records: records}, nil
 		},
+		Trace: a.traceRequest,
 		Spec: func(context.Context) (*admin.SpecAnswer, error) {
 			st := a.policy.Load()
 			if st == nil {

@@ -99,7 +99,7 @@ func openZoneWithGateway(c *config.Local, log *slog.Logger) (*zoneWithGateway, e
 	}
 	l.RegistrationCerts = l.Certs
 	return newZoneWithGateway(regional.Config{
-		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog),
+		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog), DecisionBytes: c.Decisions.Memory,
 		AdminSocket: l.AdminSocket, AdminListen: l.AdminListen, MetricsListen: l.MetricsListen, AdminGrants: l.AdminGrants, AdminCerts: l.Certs,
 	}, l)
 }

@@ -61,6 +61,7 @@ func (s *Server) apiRoutes() []apiRoute {
 	return []apiRoute{
 		getRoute(pathStatus, "Return the status of the node and the tiers below it.", s.statusCall()),
 		bodyRoute(http.MethodPost, pathExplain, "Explain the decisions about a request, without sending one.", explain).requireRole(RoleViewer),
+		traceRoute("Return what the node and the tiers below it have recorded about a request.", b.Trace),
 		getRoute(pathQueue, "Return the queues of a local instance.", b.Queue),
 		getRoute(pathUplinks, "Return the sessions with the tiers above and below.", b.Uplinks),
 		withLinearizable(getRoute(pathSpec, "Return the spec in force.", b.Spec), b.SpecNow),

@@ -260,6 +260,8 @@ type Backend struct {
 	Status func(ctx context.Context) (*Status, error)
 	// Explain explains the decisions about a request.
 	Explain func(ctx context.Context, q ExplainQuery) (*ExplainAnswer, error)
+	// Trace returns what the node and the tiers below it have recorded about a request.
+	Trace func(ctx context.Context, q TraceQuery) (*TraceAnswer, error)
 	// Queue describes the queues of a local instance.
 	Queue func(ctx context.Context) (*QueueAnswer, error)
 	// Autoscaling returns the replica recommendations of a local instance. An empty model means all models.

@@ -25,7 +25,7 @@ var topLevelFolders = []string{"cmd", "global", "regional", "local", "consensus"
 // purePackages packages decide; they are plain single-threaded Go over values.
 var purePackages = []string{
 	"global/liveness", "global/snapshot", "global/planinput", "global/steer", "global/rollout", "global/quota", "regional/tenant", "regional/routing", "regional/demand", "local/queue", "local/perfmodel", "local/blockhash", "local/prefix", "local/prefix/kvmirror", "local/inflight", "local/pick", "local/health", "local/batch", "local/modelload", "local/autoscale", "local/sharding", "local/sched", "local/engine/report",
-	"geo", "internal/backoff", "internal/capacity", "internal/spec", "internal/modelroute", "internal/explain", "internal/grpcmeta", "internal/openai", "internal/paths", "internal/poison", "internal/resume", "internal/ticket", "internal/config/strict",
+	"geo", "internal/backoff", "internal/capacity", "internal/decision", "internal/spec", "internal/modelroute", "internal/explain", "internal/grpcmeta", "internal/openai", "internal/paths", "internal/poison", "internal/resume", "internal/ticket", "internal/config/strict",
 	"chaos/baseline",
 }
 

@@ -72,6 +72,8 @@ type Regional struct {
 	Usage UsageRecords `yaml:"usage"`
 	// AccessLog gets one line for each request of a client.
 	AccessLog AccessLog `yaml:"access_log"`
+	// Decisions configures the log of decisions.
+	Decisions DecisionLog `yaml:"decisions"`
 	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
@@ -106,6 +108,8 @@ type Local struct {
 	// AccessLog gets one line for each request of a client, in a standalone zone with a spec. Behind gateways, they
 	// write it.
 	AccessLog AccessLog `yaml:"access_log"`
+	// Decisions configures the log of decisions.
+	Decisions DecisionLog `yaml:"decisions"`
 	// Admin configures the admin API for operators.
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
@@ -195,6 +199,14 @@ type AccessLog struct {
 	// Sample is the share of served requests that get a line, from 0 to 1. Requests that fail with 500 or above, and
 	// responses that break off, always get one.
 	Sample float64 `yaml:"sample" default:"1"`
+}
+
+// DecisionLog configures the log of decisions: for each request the candidates, their costs, the choice and the outcome, without
+// prompts and keys. `spillway trace REQUEST_ID` reads it.
+type DecisionLog struct {
+	// Memory bounds the log in memory, in bytes. A request takes about 350 bytes; the oldest are dropped. 0: none is
+	// kept.
+	Memory int64 `yaml:"memory" default:"16777216"`
 }
 
 // UsageRecords configures the usage records of a gateway.

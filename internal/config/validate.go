@@ -97,6 +97,13 @@ func (k *configChecker) checkAccessLog(a *AccessLog) {
 	}
 }
 
+// checkDecisions checks the keys of the log of decisions.
+func (k *configChecker) checkDecisions(d *DecisionLog) {
+	if d.Memory != 0 && (d.Memory < 1<<20 || d.Memory > 8<<30) {
+		k.addProblem("$.decisions.memory", fmt.Sprintf("memory %d is out of range", d.Memory), "write bytes, from 1048576 (1 MiB) to 8589934592 (8 GiB), or 0 for no log")
+	}
+}
+
 func (c *Regional) findProblems() []Problem {
 	var k configChecker
 	k.checkName("name", c.Name)
@@ -118,6 +125,7 @@ func (c *Regional) findProblems() []Problem {
 	}
 	k.checkAdmin(&c.Admin, &c.Metrics)
 	k.checkAccessLog(&c.AccessLog)
+	k.checkDecisions(&c.Decisions)
 	if c.Limits.MaxStreams < 1 {
 		k.addProblem("$.limits.max_streams", fmt.Sprintf("max_streams %d is not positive", c.Limits.MaxStreams), "write how many requests may be open at one time, such as 10000")
 	}
@@ -157,6 +165,7 @@ func (c *Local) findProblems() []Problem {
 	}
 	k.checkAdmin(&c.Admin, &c.Metrics)
 	k.checkAccessLog(&c.AccessLog)
+	k.checkDecisions(&c.Decisions)
 	if c.AccessLog.Path != "" && (!c.HTTP.Plain || c.Spec == "") {
 		k.addProblem("$.access_log.path", "only a standalone zone with a spec writes an access log; gateways write that of their zones", "set access_log at the gateways, or set http.plain and spec")
 	}

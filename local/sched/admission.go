@@ -39,7 +39,10 @@ func (a *Admission) TakeSettled() []*Request {
 }
 
 // endWait ends the wait of a request.
-func (a *Admission) endWait(v *Request, r WaitResult) {
+func (a *Admission) endWait(v *Request, r WaitResult, now time.Time) {
+	if r.Refusal != nil {
+		a.logRefusal(v, r.Refusal.Code, now)
+	}
 	v.WaitResult = r
 	a.settled = append(a.settled, v)
 }
@@ -49,6 +52,13 @@ const maxAcks = capacity.MaxAcks
 
 // AdmitRequest tries to place a request and queues it otherwise.
 func (a *Admission) AdmitRequest(v *Request, now time.Time) (at *Attempt, refusal *openai.Error, waits bool) {
+	if at, refusal, waits = a.placeOrQueue(v, now); refusal != nil {
+		a.logRefusal(v, refusal.Code, now)
+	}
+	return at, refusal, waits
+}
+
+func (a *Admission) placeOrQueue(v *Request, now time.Time) (at *Attempt, refusal *openai.Error, waits bool) {
 	p := a.groups[v.Model]
 	if p == nil || len(p.workers) == 0 {
 		a.autoscaling.countDemand(v, now)
@@ -115,6 +125,7 @@ func (a *Admission) placeRequest(v *Request, p *modelGroup, crowded bool, now ti
 	if !ok {
 		return nil
 	}
+	a.logChoice(v, p, choice, false, now)
 	a.prefixIndex.InsertPrompt(choice.ID, v.Query.Blocks)
 	p.notePrompt(v, now)
 	a.autoscaling.recordPlacement(v, choice.CachedTokens, now)
@@ -240,6 +251,7 @@ func (a *Admission) PlaceHedge(v *Request, first *Attempt, now time.Time) (at *A
 		return nil, NoHedgeRoom
 	}
 	a.retries.Budget--
+	a.logChoice(v, p, choice, true, now)
 	at = a.recordDispatch(v, p, choice, now)
 	at.IsHedge = true
 	return at, NotHedged

@@ -154,3 +154,24 @@ func (at *Attempt) usedGPUSeconds(o *AttemptOutcome) float64 {
 func (at *Attempt) expectedGPUSeconds() float64 {
 	return estimateGPUSeconds(max(at.Request.Query.PromptTokens-at.Choice.CachedTokens, 1), at.Request.ExpectedOutputTokens(), at.prefillPace)
 }
+
+// describe returns the outcome as the decision log has it.
+func (o *AttemptOutcome) describe() string {
+	switch {
+	case o.LostRace:
+		return "lost_race"
+	case o.ClientGone:
+		return "client_gone"
+	case o.DeadlinePassed:
+		return "deadline_passed"
+	case o.NotStarted:
+		return "not_started"
+	case o.KilledWorker:
+		return "worker_lost"
+	case o.Failed:
+		return "failed"
+	case o.Status/100 != 2:
+		return "error_answer"
+	}
+	return "served"
+}

@@ -53,6 +53,7 @@ func (s *Scheduler) RecordProgress(w *Worker, now time.Time) {
 func (s *Scheduler) FinishAttempt(at *Attempt, o *AttemptOutcome, now time.Time) {
 	w := at.Worker
 	at.lastByteAt = o.LastByteAt
+	s.logAttemptEnd(at, o, now)
 	load := s.ledger.ReadLoad(w.ledgerID, 0, now)
 	s.ledger.FinishRequest(&at.ledgerEntry, now)
 	if !at.stallExempt {

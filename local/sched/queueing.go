@@ -101,7 +101,7 @@ func (a *Admission) serveQueue(p *modelGroup, now time.Time) {
 		if at == nil {
 			p.queue.SettleItem(it, 0)
 		}
-		a.endWait(it.Value, WaitResult{Attempt: at, Refusal: refusal})
+		a.endWait(it.Value, WaitResult{Attempt: at, Refusal: refusal}, now)
 	}
 }
 
@@ -125,7 +125,7 @@ func (a *Admission) refuseWaiting(p *modelGroup, refusal *openai.Error, now time
 	for p.queue.Len() > 0 {
 		it := p.queue.PlaceNext(now, func(*queueItem) queue.TryResult { return queue.Placed })
 		p.queue.SettleItem(it, 0)
-		a.endWait(it.Value, WaitResult{Refusal: refusal})
+		a.endWait(it.Value, WaitResult{Refusal: refusal}, now)
 	}
 }
 
@@ -198,7 +198,7 @@ func estimateGPUSeconds(uncached, output int64, pace float64) float64 {
 func (a *Admission) enqueueRequest(v *Request, p *modelGroup, now time.Time) (*Attempt, *openai.Error, bool) {
 	a.fillQueueItem(v, p, now)
 	r := p.queue.Push(&v.QueueItem, now, a.rng, func(it *queueItem) {
-		a.endWait(it.Value, WaitResult{Refusal: a.refuseNoRoom(it.Value, p, now)})
+		a.endWait(it.Value, WaitResult{Refusal: a.refuseNoRoom(it.Value, p, now)}, now)
 	})
 	switch {
 	case r == queue.DeadlineUnmeetable && !v.Deadline.IsZero():

@@ -15,6 +15,8 @@ import (
 type Request struct {
 	// Owner is for the caller's use.
 	Owner any
+	// ID is the request's id in the decision log.
+	ID string
 
 	Tenant    string
 	Flow      string // the flow of a trusted tenant, for fairness among them; empty otherwise

@@ -58,6 +58,8 @@ type Config struct {
 	PrefixSecret uint64
 	// PrefixIndex bounds the memory of the prefix index, in bytes.
 	PrefixIndex int
+	// DecisionBytes bounds the log of decisions, in bytes; 0: none is kept.
+	DecisionBytes int
 	// Queue, Health and ModelLoad override the policy's settings; zero fields follow the policy.
 	Queue     queue.Config
 	Health    health.Config

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/decision"
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/local/autoscale"
@@ -71,6 +72,9 @@ type CacheReport struct {
 	Known, Linked int
 	Forgotten     uint64
 }
+
+// Decisions returns the log of decisions, nil when none is kept.
+func (r *Reporter) Decisions() *decision.Ring { return r.decisions }
 
 // QueueLengths returns the number of waiting requests of each model.
 func (r *Reporter) QueueLengths() map[string]int {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-lb/spillway/internal/decision"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/inflight"
 	"github.com/spillway-lb/spillway/local/prefix"
@@ -29,6 +30,7 @@ type zoneState struct {
 	placement        *placementSnapshot         // which models are loaded where
 	awaitedLoads     map[modelPoolKey]time.Time // until when a request waits for a load that only some pools' workers may do
 	zoneDrain        health.DrainState          // since when the zone is drained
+	decisions        *decision.Ring             // nil: decisions are not kept
 	terminating      bool                       // the instance is stopping and cancels what still runs
 	placementChanged bool                       // what is loaded must be checked: see TakePlacementChanged
 }
@@ -50,7 +52,8 @@ func newZoneState(cfg Config) *zoneState {
 	return &zoneState{
 		cfg: cfg, rng: cfg.Rand, policy: cfg.Policy,
 		ledger: inflight.NewLedger(), prefixIndex: prefix.NewIndex(cfg.PrefixIndex),
-		workers: map[string]*Worker{}, leavingWorkers: map[*Worker]struct{}{}, groups: map[string]*modelGroup{},
+		decisions: decision.NewRing(cfg.DecisionBytes),
+		workers:   map[string]*Worker{}, leavingWorkers: map[*Worker]struct{}{}, groups: map[string]*modelGroup{},
 	}
 }
 

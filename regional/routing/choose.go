@@ -99,8 +99,13 @@ const (
 // Order: healthy instances against a healthy peer, by cost; then peers against instances that must load the model first,
 // by cost; then draining instances; then unreachable ones, because an instance without summaries may still serve.
 func ChooseRoute(q *RouteQuery, v *RoutingView, now time.Time, rng *rand.Rand, rec *explain.Explanation) (RouteDecision, bool) {
-	local, localOK, best := v.chooseLocal(q, rng, rec)
-	peer, peerOK := v.choosePeer(q, localOK && best == rankHealthy && !v.Drained, now, rng, rec)
+	return chooseRoute(q, v, now, rng, costSink{rec: rec})
+}
+
+func chooseRoute(q *RouteQuery, v *RoutingView, now time.Time, rng *rand.Rand, sink costSink) (RouteDecision, bool) {
+	rec := sink.rec
+	local, localOK, best := v.chooseLocal(q, rng, sink)
+	peer, peerOK := v.choosePeer(q, localOK && best == rankHealthy && !v.Drained, now, rng, sink)
 	verdict, ok := pickLocalOrPeer(q, v, local, localOK, best, peer, peerOK)
 	verdict.setSpillHeld(q, &peer, ok && localOK && best == rankHealthy, peerOK)
 	if !ok {
@@ -154,10 +159,10 @@ func pickLocalOrPeer(q *RouteQuery, v *RoutingView, local RouteDecision, localOK
 }
 
 // chooseLocal returns the best instance of the best rank.
-func (v *RoutingView) chooseLocal(q *RouteQuery, rng *rand.Rand, rec *explain.Explanation) (RouteDecision, bool, candidateRank) {
+func (v *RoutingView) chooseLocal(q *RouteQuery, rng *rand.Rand, sink costSink) (RouteDecision, bool, candidateRank) {
 	best, least := rankIneligible, 0.0
 	for i := range v.Locals {
-		r, p := v.Locals[i].computeCost(q, rng, rec)
+		r, p := v.Locals[i].computeCost(q, rng, sink)
 		if r == rankIneligible {
 			continue
 		}
@@ -185,7 +190,7 @@ func (v *RoutingView) pickNearEqual(q *RouteQuery, best candidateRank, least flo
 	limit := max(least+nearEqualSeconds, least*nearEqualFactor)
 	first, second := drawnCandidate{score: -1}, drawnCandidate{score: -1}
 	for i := range v.Locals {
-		r, p := v.Locals[i].computeCost(q, rng, nil)
+		r, p := v.Locals[i].computeCost(q, rng, costSink{})
 		if r != best || p.totalSeconds() > limit {
 			continue
 		}

@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/decision"
 	"github.com/spillway-lb/spillway/internal/spec"
 )
 
 // RouteQuery is the part of a request that routing depends on.
 type RouteQuery struct {
+	// RequestID and Tenant are for the log of decisions.
+	RequestID, Tenant string
+
 	Model string
 	// PromptTokens is the estimated prompt and MaxTokens the expected output, in tokens.
 	PromptTokens, MaxTokens int
@@ -149,27 +152,27 @@ func (q *RouteQuery) findEligible(s *capacity.Summary) (*capacity.ModelCapacity,
 // where rate is the prefill rate of all ready workers and own that of one, in tokens/s, load the tokens sent and not yet
 // in the summary, and room the wait for KV cache and sequence slots. credit is set when the summary is fresh enough for
 // its cache contents to count.
-func (q *RouteQuery) estimateCost(m *capacity.ModelCapacity, path capacity.Path, credit bool, h explain.CandidateHandle) routeCost {
+func (q *RouteQuery) estimateCost(m *capacity.ModelCapacity, path capacity.Path, credit bool, h costHandle) routeCost {
 	load := q.Ledger.UncreditedLoad(path, q.Model)
 	rate := float64(m.PrefillRate())
 	if rate <= 0 {
 		rate = defaultPrefillRate * float64(m.Ready)
 	}
 	wait := float64(m.WorkAhead[q.Class]+load.Tokens) / rate
-	h.AddTerm("wait", wait)
+	h.addTerm(decision.TermWait, wait)
 	own := rate / float64(m.Ready)
 	prefill := float64(q.PromptTokens) / own
-	h.AddTerm("prefill", prefill)
+	h.addTerm(decision.TermPrefill, prefill)
 	room := q.roomWait(m, load)
-	h.AddTerm("kv_wait", room)
+	h.addTerm(decision.TermKVWait, room)
 	var saved float64
 	if credit {
 		if saved = float64(q.cachedTokens(m, path)) / own; saved > 0 {
-			h.AddTerm("credit", -saved)
+			h.addTerm(decision.TermCredit, -saved)
 		}
 	}
 	interference := q.interferenceSeconds(m, load, prefill-saved)
-	h.AddTerm("decode", interference)
+	h.addTerm(decision.TermDecode, interference)
 	return routeCost{wait + prefill + room - saved, interference}
 }
 

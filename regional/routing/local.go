@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/decision"
 )
 
 // LocalInstance is one instance of a zone.
@@ -17,6 +17,8 @@ type LocalInstance struct {
 	Drained bool
 	// DrainedShare is the part of new requests, below 1, that a drain in progress keeps away from the zone; 0: no drain.
 	DrainedShare float64
+	// Name is the path as decisions show it; empty: it is derived from the summary.
+	Name string
 	// Weight is the weight of its zone among near-equal ones; 0 counts as 1.
 	Weight float64
 }
@@ -30,6 +32,13 @@ func (l *LocalInstance) SetDrainShare(share float64) {
 	}
 }
 
+func (l *LocalInstance) pathName() string {
+	if l.Name != "" {
+		return l.Name
+	}
+	return l.Summary.Path.String()
+}
+
 func (l *LocalInstance) zoneWeight() float64 {
 	if l.Weight > 0 {
 		return l.Weight
@@ -38,34 +47,34 @@ func (l *LocalInstance) zoneWeight() float64 {
 }
 
 // computeCost ranks one instance and predicts the cost of the query there.
-func (l *LocalInstance) computeCost(q *RouteQuery, rng *rand.Rand, rec *explain.Explanation) (candidateRank, routeCost) {
-	var h explain.CandidateHandle
-	if rec.IsRecording() {
-		h = rec.AddCandidate(l.Summary.Path.String())
+func (l *LocalInstance) computeCost(q *RouteQuery, rng *rand.Rand, sink costSink) (candidateRank, routeCost) {
+	var h costHandle
+	if sink.isRecording() {
+		h = sink.addCandidate(l.pathName())
 	}
 	if q.isExcluded(l.Summary.Endpoint) {
-		h.MarkIneligible(IneligibleFailed)
+		h.markIneligible(IneligibleFailed)
 		return rankIneligible, routeCost{}
 	}
 	m, why := q.findEligible(l.Summary)
 	if m == nil {
 		if s, ok := q.coldStartSeconds(l); ok {
-			h.AddTerm("load", s)
+			h.addTerm(decision.TermLoad, s)
 			return rankCold, routeCost{ttft: s}
 		}
 		if l.Drained || l.Summary.Draining {
 			why = IneligibleDraining // the drain is why its workers accept nothing
 		}
-		h.MarkIneligible(why)
+		h.markIneligible(why)
 		return rankIneligible, routeCost{}
 	}
 	s := q.estimateCost(m, l.Summary.Path, l.State == capacity.Fresh, h)
 	switch {
 	case l.State == capacity.Unreachable:
-		h.MarkIneligible(IneligibleUnreachable)
+		h.markIneligible(IneligibleUnreachable)
 		return rankUnreachable, s
 	case l.Drained || l.Summary.Draining || q.isDrainedAway(l, rng):
-		h.MarkIneligible(IneligibleDraining)
+		h.markIneligible(IneligibleDraining)
 		return rankDraining, s
 	}
 	return rankHealthy, s

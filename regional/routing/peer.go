@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
-	"github.com/spillway-lb/spillway/internal/explain"
+	"github.com/spillway-lb/spillway/internal/decision"
 )
 
 // peerDecision is the best peer with its rank, and the peer that would be the soonest if the request were not held back.
@@ -24,12 +24,12 @@ type heldSpill struct {
 // choosePeer returns the peer with the lowest cost, or a random one of several near-equal ones in proportion to their
 // headroom: gateways with the same view must not all choose the same peer. When the region itself can serve the request
 // (local), a peer must be fresh and have headroom for the class and spill budget.
-func (v *RoutingView) choosePeer(q *RouteQuery, local bool, now time.Time, rng *rand.Rand, rec *explain.Explanation) (best peerDecision, ok bool) {
+func (v *RoutingView) choosePeer(q *RouteQuery, local bool, now time.Time, rng *rand.Rand, sink costSink) (best peerDecision, ok bool) {
 	best.rank = rankIneligible
 	at, whole, least := -1, 0.0, 0.0
 	for i := range v.Peers {
 		p := &v.Peers[i]
-		r, c, held := p.computeCost(q, local, now, rec)
+		r, c, held := p.computeCost(q, local, now, sink)
 		s := c.totalSeconds()
 		if held != "" && (best.bestHeld.reason == "" || s < best.bestHeld.seconds) {
 			best.bestHeld = heldSpill{p.Region, held, s}
@@ -95,22 +95,22 @@ func (p *PeerRegion) routeRTT(q *RouteQuery) time.Duration {
 
 // computeCost ranks one peer and predicts the cost of the query there, including the round trip. held is why the query may
 // not be sent there although the peer could serve it.
-func (p *PeerRegion) computeCost(q *RouteQuery, local bool, now time.Time, rec *explain.Explanation) (r candidateRank, s routeCost, held string) {
-	h := rec.AddCandidate(p.Region)
+func (p *PeerRegion) computeCost(q *RouteQuery, local bool, now time.Time, sink costSink) (r candidateRank, s routeCost, held string) {
+	h := sink.addCandidate(p.Region)
 	if p.Drained && (p.Summary == nil || len(p.Gateways) == 0) {
-		h.MarkIneligible(IneligibleDraining)
+		h.markIneligible(IneligibleDraining)
 		return rankIneligible, routeCost{}, ""
 	}
 	if p.Summary == nil {
-		h.MarkIneligible(IneligibleNoReport)
+		h.markIneligible(IneligibleNoReport)
 		return rankIneligible, routeCost{}, ""
 	}
 	if len(p.Gateways) == 0 {
-		h.MarkIneligible(IneligibleNoGateway)
+		h.markIneligible(IneligibleNoGateway)
 		return rankIneligible, routeCost{}, ""
 	}
 	if !p.hasUntriedGateway(q) {
-		h.MarkIneligible(IneligibleFailed)
+		h.markIneligible(IneligibleFailed)
 		return rankIneligible, routeCost{}, ""
 	}
 	m, why := q.findEligible(p.Summary)
@@ -118,28 +118,28 @@ func (p *PeerRegion) computeCost(q *RouteQuery, local bool, now time.Time, rec *
 		if p.Drained || p.Summary.Draining {
 			why = IneligibleDraining // the drain is why its workers accept nothing
 		}
-		h.MarkIneligible(why)
+		h.markIneligible(why)
 		return rankIneligible, routeCost{}, ""
 	}
-	h.AddTerm("rtt", p.routeRTT(q).Seconds())
+	h.addTerm(decision.TermRTT, p.routeRTT(q).Seconds())
 	s = q.estimateCost(m, capacity.Path{Region: p.Region}, p.State == capacity.Fresh, h)
 	s.ttft += p.routeRTT(q).Seconds()
 	if p.Drained || p.Summary.Draining {
-		h.MarkIneligible(IneligibleDraining)
+		h.markIneligible(IneligibleDraining)
 		return rankIneligible, routeCost{}, ""
 	}
 	if drop, held := p.whyForbidden(q); drop != "" {
-		h.MarkIneligible(drop)
+		h.markIneligible(drop)
 		return rankIneligible, s, held
 	}
 	if local {
 		if drop, held := p.whyHeld(q, m, now); drop != "" {
-			h.MarkIneligible(drop)
+			h.markIneligible(drop)
 			return rankIneligible, s, held
 		}
 	}
 	if p.State == capacity.Unreachable {
-		h.MarkIneligible(IneligibleUnreachable)
+		h.markIneligible(IneligibleUnreachable)
 		return rankUnreachable, s, ""
 	}
 	return rankHealthy, s, ""

@@ -79,7 +79,7 @@ func (r *Router) Rebuild(now time.Time) *RoutingView {
 		if c.State != capacity.Unreachable {
 			r.reachable[s.Endpoint] = true
 		}
-		l := LocalInstance{Summary: s, State: c.State, Age: c.Age, Weight: r.policy.ZoneWeights[s.Path.Zone]}
+		l := LocalInstance{Summary: s, Name: s.Path.String(), State: c.State, Age: c.Age, Weight: r.policy.ZoneWeights[s.Path.Zone]}
 		if r.isSuspect(s.Endpoint) {
 			l.State = capacity.Unreachable
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/decision"
 	"github.com/spillway-lb/spillway/internal/explain"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/resume"
@@ -24,6 +25,7 @@ type Router struct {
 	retention    *CacheRetention
 	spillBudgets *SpillBudgets
 	retryBudget  RetryBudget
+	decisions    *decision.Ring // nil: decisions are not kept
 	massLoss     resume.MassLossBudget
 	// ticketMarks holds, for each peer region, ledger tickets by their time of issue.
 	ticketMarks map[string][]ticketMark
@@ -40,6 +42,8 @@ type RouterConfig struct {
 	Boot uint64
 	// Rand makes all random choices; the same calls with the same seed lead to the same decisions.
 	Rand *rand.Rand
+	// DecisionBytes bounds the log of decisions, in bytes; 0: none is kept.
+	DecisionBytes int
 }
 
 // NewRouter returns a router without summaries and peers.
@@ -48,6 +52,7 @@ func NewRouter(c RouterConfig) *Router {
 		cfg: c, view: &RoutingView{},
 		summaries: capacity.NewSummaryTable(capacity.FreshnessThresholds{}), ledger: NewLedger(),
 		sessions: NewSessionTable(), retention: NewCacheRetention(), spillBudgets: NewSpillBudgets(),
+		decisions:   decision.NewRing(c.DecisionBytes),
 		ticketMarks: map[string][]ticketMark{}, suspects: map[string]time.Time{}, endpoints: map[string]*endpointState{},
 	}
 }
@@ -71,7 +76,7 @@ func (r *Router) Dispatch(q *RouteQuery, a *Attempt, now time.Time) DispatchOutc
 	q.RetryCredit = 0
 	r.findAffinity(q)
 	var ok bool
-	if a.Decision, ok = r.Preview(q, now, nil); !ok {
+	if a.Decision, ok = r.chooseAndLog(q, now); !ok {
 		return NoEndpoint
 	}
 	d := &a.Decision

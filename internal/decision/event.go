@@ -1,0 +1,28 @@
+package decision
+
+// Event is what a record is about.
+type Event uint8
+
+// The events. Their values are part of the file format.
+const (
+	EventChoice Event = 1 // an endpoint was chosen
+	EventRefuse Event = 2 // the request was refused: no endpoint was chosen
+	EventEnd    Event = 3 // an attempt, or at a gateway the whole request, has ended
+	EventState  Event = 4 // what choices were made from; for the replay
+	lastEvent         = EventState
+)
+
+// String returns the event as commands print it.
+func (e Event) String() string {
+	switch e {
+	case EventChoice:
+		return "choice"
+	case EventRefuse:
+		return "refused"
+	case EventEnd:
+		return "end"
+	case EventState:
+		return "state"
+	}
+	return "unknown"
+}
