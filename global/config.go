@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/global/notify"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/certfile"
 	clientorigin "github.com/spillway-lb/spillway/internal/httpedge/clientip"
@@ -65,6 +66,8 @@ type Config struct {
 	AdminSocket, AdminListen, MetricsListen string
 	// AdminGrants are the roles of the callers of AdminListen.
 	AdminGrants []admin.RoleGrant
+	// Notifications are the webhooks that get the fleet's events.
+	Notifications []notify.Endpoint
 	// Atlas maps client addresses to locations.
 	Atlas *geofiles.LiveAtlas
 	// MaxMeasurementAge is how long an RTT that gateways measured is used. Zero means 6 h; negative: steering uses

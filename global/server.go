@@ -73,6 +73,8 @@ type Server struct {
 	status     *statusReporter
 	redirects  *redirector
 	directives *directiveBuilder
+	// notifications is nil where no webhook is configured.
+	notifications *notifier
 
 	silenceSuppressed atomic.Bool // missing summaries prove nothing: see liveness.IsolationGuard
 	startedAt         time.Time
@@ -101,6 +103,7 @@ func New(cfg Config) (*Server, error) {
 	s.planHistory, s.demandLog, s.signatures = new(planHistory), new(demandLog), dns.NewSignatureCache()
 	s.stateChooser = newStateChooser(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	s.newParts()
+	s.openNotifications()
 	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -342,6 +345,10 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loops.Go(func() { s.demandLog.sampleLoop(run, &s.snapshot) })
 	s.loops.Go(func() { s.backup.writeLoop(run) })
 	s.loops.Go(func() { s.auditor.appendLoop(run, s.node.State) })
+	if s.notifications != nil {
+		s.loops.Go(func() { s.notifications.sender.Run(run) })
+		s.loops.Go(func() { s.notifications.runNotifier(run) })
+	}
 	if s.httpServer != nil {
 		s.loops.Go(func() {
 			if err := s.serveHTTP(); !errors.Is(err, http.ErrServerClosed) {

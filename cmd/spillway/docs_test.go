@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/global"
+	"github.com/spillway-lb/spillway/global/notify"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/paths"
@@ -225,7 +226,7 @@ func TestMetricsReference(t *testing.T) {
 	}
 	g, err := global.New(global.Config{
 		Name: "g1", Certs: certs[0], Atlas: atlas, RaftListen: anyPort, DNSListen: []string{anyPort}, HTTPListen: anyPort, UplinkListen: anyPort,
-		Registry: registries[0],
+		Registry: registries[0], Notifications: []notify.Endpoint{{Name: "hook"}},
 	})
 	if err != nil {
 		t.Fatal(err)

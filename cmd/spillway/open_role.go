@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/geo/geofiles"
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/global/dns"
+	"github.com/spillway-lb/spillway/global/notify"
 	"github.com/spillway-lb/spillway/internal/accesslog"
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/certfile"
@@ -82,8 +83,15 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Runner, error) {
 		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, MaxProxiedRequests: c.HTTP.MaxProxied, ProxyCA: proxyCA, UplinkListen: c.Uplink.Listen,
 		HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, Trusted: c.HTTP.ProxyTrust(), ProxyHeaders: c.HTTP.ProxyProtocol, DNSCert: dnsCert,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: parseGrants(c.Admin),
-		SpecName: c.Spec, Spec: text, MaxMeasurementAge: convertRTTRetention(c.Geo), WallClock: fault.WallClock(),
+		Notifications: toNotifyEndpoints(c.Notifications), SpecName: c.Spec, Spec: text, MaxMeasurementAge: convertRTTRetention(c.Geo), WallClock: fault.WallClock(),
 	})
+}
+
+func toNotifyEndpoints(list []config.Webhook) (out []notify.Endpoint) {
+	for _, w := range list {
+		out = append(out, notify.Endpoint{Name: w.Name, URL: w.URL, SecretFile: w.SecretFile, Events: w.Events})
+	}
+	return out
 }
 
 // openProxyCA reads the additional CAs for the certificates of the gateways' public listeners. nil means only the system's.

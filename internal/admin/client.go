@@ -88,6 +88,16 @@ func (c *Client) ExplainRequest(ctx context.Context, q ExplainQuery) (*ExplainAn
 	return callNode[ExplainAnswer](ctx, c, http.MethodPost, pathExplain, q)
 }
 
+// TraceRequest returns what the node and the tiers below it have recorded about a request.
+func (c *Client) TraceRequest(ctx context.Context, id string) (*TraceAnswer, error) {
+	return callNode[TraceAnswer](ctx, c, http.MethodGet, pathTrace+"?"+url.Values{paramRequest: {id}}.Encode(), nil)
+}
+
+// TestNotifications sends a test event to webhooks of the node.
+func (c *Client) TestNotifications(ctx context.Context, r NotifyTestRequest) (*NotifyTestAnswer, error) {
+	return callNode[NotifyTestAnswer](ctx, c, http.MethodPost, pathNotifyTest, r)
+}
+
 // GetSpec returns the spec in force.
 func (c *Client) GetSpec(ctx context.Context) (*SpecAnswer, error) {
 	return callNode[SpecAnswer](ctx, c, http.MethodGet, pathSpec, nil)

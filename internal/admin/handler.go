@@ -77,6 +77,7 @@ func (s *Server) apiRoutes() []apiRoute {
 		getRoute(pathDNSSEC, "Return the DNSSEC state of the zone, its public keys and the DS record for the parent zone.", b.DNSSEC),
 		bodyRoute(http.MethodPost, pathDNSSEC, "Enable signing, roll the key, confirm the DS record of the parent zone, or disable signing.", b.ChangeDNSSEC).requireRole(RoleAdmin),
 		bodyRoute(http.MethodPost, pathTickets, "Create a new key for redirect tickets, and optionally remove the earlier ones.", b.RotateTickets).requireRole(RoleAdmin),
+		bodyRoute(http.MethodPost, pathNotifyTest, "Send a test event to every webhook of the node.", b.TestNotifications),
 		getRoute(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),
 		getRoute(pathMembers, "List the global nodes.", b.Members),
 		bodyRoute(http.MethodPost, pathMembers, "Add a global node to the Raft cluster.", b.AddMember).requireRole(RoleAdmin),

@@ -292,6 +292,8 @@ type Backend struct {
 	// Archive returns the replicated state as the content of a file. Restore puts the spec and drains of one in force.
 	Archive func(ctx context.Context) (*ArchiveAnswer, error)
 	Restore func(ctx context.Context, r ArchiveRequest, actor string) (*RestoreAnswer, error)
+	// TestNotifications sends a test event to every webhook of the node.
+	TestNotifications func(ctx context.Context, r NotifyTestRequest, actor string) (*NotifyTestAnswer, error)
 	// Audit lists the newest changes.
 	Audit func(ctx context.Context) (*AuditAnswer, error)
 	// Plan returns a plan that the node stores. Epoch 0 is the one in force.

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -109,11 +108,6 @@ func (a *TraceAnswer) MergeAnswer(b *TraceAnswer) {
 	if n := len(a.Steps); n > maxTraceSteps {
 		a.Steps = a.Steps[n-maxTraceSteps:]
 	}
-}
-
-// TraceRequest returns what the node and the tiers below it have recorded about a request.
-func (c *Client) TraceRequest(ctx context.Context, id string) (*TraceAnswer, error) {
-	return callNode[TraceAnswer](ctx, c, http.MethodGet, pathTrace+"?"+url.Values{paramRequest: {id}}.Encode(), nil)
 }
 
 // traceRoute returns the call with the id of a request in the query.

@@ -118,6 +118,9 @@ func (c *Global) rebasePaths(base string) {
 	c.TLS.rebasePaths(base)
 	c.Geo.rebasePaths(base)
 	c.Admin.rebasePaths(base, c.Dir)
+	for i := range c.Notifications {
+		rebaseFiles(base, &c.Notifications[i].SecretFile)
+	}
 }
 
 func (c *Regional) rebasePaths(base string) {

@@ -37,6 +37,10 @@ type Global struct {
 	Metrics MetricsListener `yaml:"metrics"`
 	// Geo configures the location of clients.
 	Geo Geo `yaml:"geo"`
+	// Notifications are webhooks that get the fleet's events: regions, drains, staged specs, used-up budgets and
+	// certificates. The leader sends them, and each node those about its own certificates: configure the same on
+	// every global node. `spillway notify test` sends a test event.
+	Notifications []Webhook `yaml:"notifications"`
 	// Spec is a spec file that the leader applies if Raft holds none yet. Until then DNS answers are based on
 	// it.
 	Spec string `yaml:"spec"`
@@ -186,6 +190,21 @@ type SimulatedWorker struct {
 	KVReplay string `yaml:"kv_replay"`
 	// KVForm is the encoding of an event: map, as in current engines, or array, as in older ones.
 	KVForm string `yaml:"kv_form" default:"map"`
+}
+
+// Webhook is a receiver of notifications. Each is a POST with the event as JSON and the header Spillway-Signature:
+// t=UNIX_SECONDS,v1=HEX, where HEX is HMAC-SHA256 of "UNIX_SECONDS.BODY" under the secret.
+type Webhook struct {
+	// Name is its name in metrics, logs and `spillway notify test`, unique among the webhooks.
+	Name string `yaml:"name"`
+	// URL is where events are sent, with https; http only to this machine.
+	URL string `yaml:"url"`
+	// SecretFile is a file with the secret of the signatures, 16 to 4096 bytes, such as from `openssl rand -hex 32`.
+	// It is read for each delivery.
+	SecretFile string `yaml:"secret_file"`
+	// Events are the events that it gets: region_unreachable, region_back, drain_begun, drain_ended, rollout_ended,
+	// limit_used_up, certificate_expires. Empty: all.
+	Events []string `yaml:"events"`
 }
 
 // AccessLog configures the access log. A line has the request's id, client, tenant, model, status, route, tokens and times, and

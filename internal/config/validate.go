@@ -40,6 +40,7 @@ func (c *Global) findProblems() []Problem {
 	k.checkMaxProxied(&c.HTTP)
 	k.checkClientListener(c.HTTP.TLSCert, c.HTTP.TLSKey, c.HTTP.TrustedProxies, c.HTTP.ForwardedHeader, c.HTTP.ProxyProtocol)
 	k.checkListenAddr("uplink.listen", c.Uplink.Listen, "udp", true)
+	k.checkWebhooks(c.Notifications)
 	k.checkAdmin(&c.Admin, &c.Metrics)
 	return k.problems
 }

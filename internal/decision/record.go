@@ -8,7 +8,7 @@ import (
 
 // Record is one event of a request.
 type Record struct {
-	Event     Event
+	Event     RecordKind
 	At        time.Time
 	RequestID string
 	Tenant    string
@@ -111,7 +111,7 @@ func (r *Record) appendTo(b []byte) []byte {
 // DecodeRecord decodes one record.
 func DecodeRecord(b []byte) (Record, error) {
 	c := cursor{b: b}
-	r := Record{Event: Event(c.takeByte())}
+	r := Record{Event: RecordKind(c.takeByte())}
 	if r.Event == 0 || r.Event > lastEvent {
 		return Record{}, errMalformed
 	}

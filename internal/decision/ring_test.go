@@ -31,7 +31,7 @@ func TestRecordsAreDecodedAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 20, maxTextBytes)
 		r := Record{
-			Event: Event(rapid.IntRange(1, 3).Draw(t, "event")), At: epoch.Add(time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "at"))),
+			Event: RecordKind(rapid.IntRange(1, 3).Draw(t, "event")), At: epoch.Add(time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "at"))),
 			RequestID: text.Draw(t, "id"), Tenant: text.Draw(t, "tenant"), Model: text.Draw(t, "model"), Class: text.Draw(t, "class"),
 			Chosen: text.Draw(t, "chosen"), Reason: text.Draw(t, "reason"), PromptTokens: rapid.Int64Range(0, 1e12).Draw(t, "prompt"),
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // beginRecord returns a record about a request, in the memory of the log. The log must not be nil.
-func (z *zoneState) beginRecord(event decision.Event, v *Request, now time.Time) *decision.Record {
+func (z *zoneState) beginRecord(event decision.RecordKind, v *Request, now time.Time) *decision.Record {
 	rec := &z.decisions.Scratch
 	rec.Reset()
 	rec.Event, rec.At, rec.RequestID, rec.Tenant, rec.Model, rec.Class = event, now, v.ID, v.Tenant, v.Model, v.Class.String()
