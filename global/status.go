@@ -146,6 +146,9 @@ func knownRegionStatus(v *nodeSnapshot, region int) admin.RegionStatus {
 		Name: decl.Name, State: admin.StateUnknown, Draining: r.Drained,
 		Gateways: []admin.GatewayStatus{}, Models: []admin.ModelStatus{}, Zones: []admin.ZoneStatus{},
 	}
+	if p := decl.Place; p.Lat != 0 || p.Lon != 0 {
+		out.Place = &admin.Place{City: p.City, Lat: p.Lat, Lon: p.Lon}
+	}
 	since := time.Since(v.MadeAt)
 	if r.HasReport() {
 		out.State, out.AgeMS = r.Group.State.String(), (r.Group.Age + since).Milliseconds()
@@ -286,7 +289,7 @@ func mergeRegionStatus(out *admin.RegionStatus, asked []capacity.ChildSummary, s
 		out.Zones = mergeZones(out.Zones, g.Zones)
 		for _, own := range g.Gateways {
 			if own.Name == name {
-				setInFlight(out.Gateways, name, own.InFlight)
+				setTraffic(out.Gateways, &own)
 			}
 		}
 	}
@@ -298,10 +301,11 @@ func mergeRegionStatus(out *admin.RegionStatus, asked []capacity.ChildSummary, s
 	}
 }
 
-func setInFlight(gateways []admin.GatewayStatus, name string, n int64) {
+// setTraffic copies what a gateway reports of its own traffic.
+func setTraffic(gateways []admin.GatewayStatus, own *admin.GatewayStatus) {
 	for i := range gateways {
-		if gateways[i].Name == name {
-			gateways[i].InFlight = n
+		if gateways[i].Name == own.Name {
+			gateways[i].InFlight, gateways[i].Traffic = own.InFlight, own.Traffic
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/modelroute"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local/autoscale"
 	"github.com/spillway-lb/spillway/local/sched"
@@ -251,6 +252,10 @@ func (a *Agent) buildStatus(ownOnly bool) admin.ZoneStatus {
 	z := admin.ZoneStatus{
 		Name: a.cfg.Zone, Instance: a.cfg.Name, Endpoint: a.cfg.Advertise, State: admin.StateFresh, Draining: s.Draining,
 		Models: []admin.ModelStatus{}, Workers: []admin.WorkerStatus{},
+	}
+	z.Traffic = &admin.Traffic{
+		QueueWait: admin.ToLatencyCounts(telemetry.ReadHistograms(a.metrics.queueWaits, "model")),
+		FirstByte: admin.ToLatencyCounts(telemetry.ReadHistograms(a.metrics.ttft, "model")),
 	}
 	var workers []sched.WorkerReport
 	a.scheduler.update(func(s *sched.Scheduler) { workers = s.Reports.ListWorkers(now) })

@@ -160,7 +160,7 @@ func (g *Gateway) openUplinks() (err error) {
 	g.router.onLiveChange, g.policies.parent = g.parent.PushDirectives, g.parent
 	g.operations = &adminService{
 		cfg: &g.cfg, log: g.log, started: g.started, policies: g.policies, policy: &g.policies.policy, router: g.router, server: g.server,
-		parent: g.parent, peerEndpoint: g.peerEndpoint(),
+		parent: g.parent, peerEndpoint: g.peerEndpoint(), metrics: g.metrics, tenants: g.tenants,
 	}
 	if len(g.cfg.Globals) > 0 {
 		if err = g.openGlobalUplink(); err != nil {

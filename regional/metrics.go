@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -119,6 +120,16 @@ func (m *gatewayMetrics) observeFinished(q *gatewayRequest, d *routing.RouteDeci
 
 func (m *gatewayMetrics) observeFirstByte(q *gatewayRequest) {
 	m.cached.ttft.FindMember(m.modelLabel(q)).Observe(time.Since(q.arrived).Seconds())
+}
+
+// describeTraffic returns the spills and the times to the first byte since the start.
+func (m *gatewayMetrics) describeTraffic() *admin.Traffic {
+	if m == nil {
+		return nil
+	}
+	return &admin.Traffic{
+		TTFT: admin.ToLatencyCounts(telemetry.ReadHistograms(m.ttft, "model")), Spills: admin.ToSpillCounts(telemetry.ReadCounters(m.spills, "to")),
+	}
 }
 
 // countTokens counts a response's tokens.

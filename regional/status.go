@@ -35,7 +35,9 @@ type adminService struct {
 	server       *gatewayServer
 	parent       *uplink.Parent
 	child        *uplink.Child // nil without a global tier
-	peerEndpoint string        // where other regions forward requests to; empty without other regions
+	metrics      *gatewayMetrics
+	tenants      *tenantGate
+	peerEndpoint string // where other regions forward requests to; empty without other regions
 }
 
 // answerQuery answers queries of the global tier.
@@ -82,7 +84,7 @@ func (a *adminService) adminBackend() admin.Backend {
 			return uplink.DescribeSessions(a.cfg.Region+"/"+a.cfg.Name, a.parent, a.child), nil
 		},
 		Queue: a.cfg.Queue, Autoscaling: a.cfg.Autoscaling,
-		Basis: a.listBasis,
+		Basis: a.listBasis, Tenants: a.listTenants,
 		Ready: func() error {
 			if a.server.stopping.Load() {
 				return errors.New("this gateway is stopping")
@@ -115,13 +117,23 @@ func (a *adminService) nodeStatus(ctx context.Context) *admin.Status {
 	return s
 }
 
+// listTenants returns the tenants with their use at this gateway.
+func (a *adminService) listTenants(context.Context) (*admin.TenantsAnswer, error) {
+	st, now := a.policy.Load(), time.Now()
+	if st == nil {
+		return nil, admin.UnavailableError("this gateway has no spec yet", "apply one at a global node")
+	}
+	uses := map[string][]capacity.TenantUsage{a.cfg.Region: a.tenants.listUses(now)}
+	return admin.BuildTenants(a.cfg.Region+"/"+a.cfg.Name, st.spec.Tenants, uses, now), nil
+}
+
 // regionStatus returns the status of this region, with the workers that its local instances report.
 func (a *adminService) regionStatus(ctx context.Context) admin.RegionStatus {
 	st, v, now := a.policy.Load(), a.router.view.Load(), time.Now()
 	sum := a.router.mergeUsable(now)
 	r := admin.RegionStatus{
 		Name: a.cfg.Region, State: admin.StateFresh, Draining: v.Drained || a.server.stopping.Load(), Models: modelStatuses(&sum),
-		Gateways: []admin.GatewayStatus{{Name: a.cfg.Name, URL: a.publicURL(st), Endpoint: a.peerEndpoint, State: admin.StateFresh, InFlight: a.server.inFlight.Load()}},
+		Gateways: []admin.GatewayStatus{{Name: a.cfg.Name, URL: a.publicURL(st), Endpoint: a.peerEndpoint, State: admin.StateFresh, InFlight: a.server.inFlight.Load(), Traffic: a.metrics.describeTraffic()}},
 	}
 	if st != nil {
 		r.SpecVersion = st.directive.SpecVersion

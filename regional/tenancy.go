@@ -66,6 +66,13 @@ func (t *tenantGate) hasLeases(now time.Time) bool {
 	return t.enforcer.HasLeases(now)
 }
 
+// listUses lists the use of the tenants.
+func (t *tenantGate) listUses(now time.Time) []capacity.TenantUsage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.enforcer.ListUses(now)
+}
+
 // enterRequest reserves one of the tenant's concurrent requests before the body is read, so that a client that sends
 // slowly counts against its own tenant.
 func (t *tenantGate) enterRequest(q *gatewayRequest, head http.Header) *openai.Error {

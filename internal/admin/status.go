@@ -100,7 +100,8 @@ type RegionStatus struct {
 	Gateways    []GatewayStatus `json:"gateways"`
 	Models      []ModelStatus   `json:"models"`
 	Zones       []ZoneStatus    `json:"zones"`
-	Note        string          `json:"note,omitempty"` // "did not answer within 1s: shown as last reported"
+	Place       *Place          `json:"place,omitempty"` // from the spec; at a global node
+	Note        string          `json:"note,omitempty"`  // "did not answer within 1s: shown as last reported"
 }
 
 // GatewayStatus is one instance of a regional tier.
@@ -111,6 +112,15 @@ type GatewayStatus struct {
 	State    string `json:"state"`
 	AgeMS    int64  `json:"age_ms"`
 	InFlight int64  `json:"in_flight"` // requests that it relays now
+	// Traffic is absent in answers of other nodes than the gateway itself and the global nodes, and of earlier releases.
+	Traffic *Traffic `json:"traffic,omitempty"`
+}
+
+// Place is where a region is.
+type Place struct {
+	City string  `json:"city,omitempty"`
+	Lat  float64 `json:"lat"` // degrees, north is positive
+	Lon  float64 `json:"lon"` // degrees, east is positive
 }
 
 // ZoneStatus is one zone as reported by one of its local instances. A local instance answers the uplink query QueryStatus with
@@ -124,6 +134,7 @@ type ZoneStatus struct {
 	Draining bool           `json:"draining,omitempty"`
 	Workers  []WorkerStatus `json:"workers"`
 	Models   []ModelStatus  `json:"models"`
+	Traffic  *Traffic       `json:"traffic,omitempty"` // of the instance
 	Note     string         `json:"note,omitempty"`
 }
 
