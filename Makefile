@@ -225,6 +225,11 @@ generate: ## write the protobuf code anew; needs protoc (Debian: apt-get install
 	GOBIN=$(CURDIR)/bin $(GO) install -modfile=internal/tools/go.mod google.golang.org/protobuf/cmd/protoc-gen-go
 	PATH=$(CURDIR)/bin:$$PATH $(GO) generate ./...
 
+.PHONY: screenshots
+screenshots: ## open every view of the console in headless Chromium and write PNGs into bin/screenshots
+	rm -rf bin/screenshots && mkdir -p bin/screenshots
+	SPILLWAY_SCREENSHOTS=$(CURDIR)/bin/screenshots $(GO) test ./cmd/spillway -run '^TestConsoleInBrowser$$' -count 1 -v
+
 .PHONY: docs
 docs: ## write the generated documents: deploy/docs/config-reference.md and metrics-reference.md, and the Grafana dashboards
 	$(GO) run ./deploy/grafana

@@ -35,6 +35,7 @@ func (s *Server) adminBackend() admin.Backend {
 		Stage: s.specs.showRollout, EndStage: s.specs.endRollout,
 		Plan: s.plans.showPlan, PlanDiff: s.plans.diffPlans, PlanHistory: s.plans.listPlanHistory,
 		DNSSEC: s.dnssec.showDNSSEC, ChangeDNSSEC: s.dnssec.changeDNSSEC, RotateTickets: s.members.rotateTicketKeys, Uplinks: s.status.describeUplinks, TestNotifications: s.notifications.testNotifications, Basis: s.status.describeBasis,
+		Tenants: s.status.listTenants,
 	}
 }
 

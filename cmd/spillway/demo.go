@@ -127,6 +127,8 @@ func (d *demoOptions) runDemo(ctx context.Context, out, errOut io.Writer) error 
 	}
 	fmt.Fprintln(out)
 	printDemoGuide(out, f, d.processes)
+	stopConsole := printDemoConsole(out, f)
+	defer stopConsole()
 
 	stopTraffic, err := d.startBackgroundTraffic(ctx, out, f)
 	if err != nil {
@@ -271,6 +273,21 @@ func countReadyWorkers(s *admin.Status) int {
 		}
 	}
 	return n
+}
+
+// printDemoConsole serves the console of the first global node and prints its URL. Without a free port the demo runs without.
+func printDemoConsole(out io.Writer, p *fleet.Files) (stop func()) {
+	socket := p.NodesByRole("global")[0].AdminSocket()
+	c, err := startConsole(defaultConsoleAddr, socket)
+	if err != nil { // another demo has the port
+		c, err = startConsole("127.0.0.1:0", socket)
+	}
+	if err != nil {
+		fmt.Fprintln(out, "  note: no console:", err)
+		return func() {}
+	}
+	fmt.Fprintf(out, "Open the console in a browser:\n  %s\n\n", c.URL())
+	return c.Stop
 }
 
 // printDemoGuide prints commands to copy and paste while the demo runs.

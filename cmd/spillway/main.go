@@ -126,7 +126,7 @@ force. The message then names the command that shows it.`,
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
 		newGetCommand(), newDescribeCommand(),
-		newStatusCommand(), newExplainCommand(), newTraceCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
+		newStatusCommand(), newConsoleCommand(), newExplainCommand(), newTraceCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),
 	)

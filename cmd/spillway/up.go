@@ -264,7 +264,7 @@ func (u *upOptions) printDetails(out io.Writer, specPath, key, note string) {
 	case !isLoopback(u.listenAddr):
 		fmt.Fprintln(out, "  warning: no API key is required: every client that reaches this address can use the workers; --key NAME requires one")
 	}
-	fmt.Fprintf(out, "  status: %s status --workers\n", os.Args[0])
+	fmt.Fprintf(out, "  status: %s status --workers\n  console in a browser: %s console\n", os.Args[0], os.Args[0])
 }
 
 func isLoopback(addr string) bool {

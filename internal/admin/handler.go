@@ -39,6 +39,7 @@ func (s *Server) apiMux() http.Handler {
 		mux.HandleFunc(t.method+" "+t.path, s.guardRoute(t))
 	}
 	mux.HandleFunc("GET "+pathOpenAPI, s.guardRoute(apiRoute{minRole: RoleViewer, serve: serveDescription(routes)}))
+	s.console.AddRoutes(mux)
 	for path, serve := range map[string]http.HandlerFunc{
 		"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/profile": pprof.Profile, "GET /debug/pprof/trace": pprof.Trace,
 	} {
@@ -78,6 +79,7 @@ func (s *Server) apiRoutes() []apiRoute {
 		bodyRoute(http.MethodPost, pathDNSSEC, "Enable signing, roll the key, confirm the DS record of the parent zone, or disable signing.", b.ChangeDNSSEC).requireRole(RoleAdmin),
 		bodyRoute(http.MethodPost, pathTickets, "Create a new key for redirect tickets, and optionally remove the earlier ones.", b.RotateTickets).requireRole(RoleAdmin),
 		bodyRoute(http.MethodPost, pathNotifyTest, "Send a test event to every webhook of the node.", b.TestNotifications),
+		getRoute(pathTenants, "Return the limits of the tenants and what they use now.", b.Tenants),
 		getRoute(pathAudit, "List the newest changes: who, what, when and why.", b.Audit),
 		getRoute(pathMembers, "List the global nodes.", b.Members),
 		bodyRoute(http.MethodPost, pathMembers, "Add a global node to the Raft cluster.", b.AddMember).requireRole(RoleAdmin),

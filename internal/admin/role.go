@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spillway-lb/spillway/internal/console"
 	"github.com/spillway-lb/spillway/internal/identity"
 )
 
@@ -83,7 +84,15 @@ func (s *Server) identifyCaller(r *http.Request) (name string, role Role) {
 		return id.String(), s.certificateRole(id.Name)
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok || len(token) > maxTokenBytes {
+	if !ok {
+		token = console.TokenOf(r, console.SecureCookieName)
+	}
+	return s.identifyToken(token)
+}
+
+// identifyToken returns the name and role of a token's holder.
+func (s *Server) identifyToken(token string) (name string, role Role) {
+	if token == "" || len(token) > maxTokenBytes {
 		return "", NoRole
 	}
 	sum := sha256.Sum256([]byte(token))

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-lb/spillway/internal/certfile"
+	"github.com/spillway-lb/spillway/internal/console"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
@@ -50,6 +51,7 @@ type Config struct {
 type Server struct {
 	cfg           Config
 	log           *slog.Logger
+	console       *console.Console
 	listeners     []adminListener
 	registryEntry string // path of the entry in the runtime folder
 	wg            sync.WaitGroup
@@ -69,6 +71,7 @@ func New(cfg Config) (*Server, error) {
 	if err := checkGrants(cfg.Grants); err != nil {
 		return nil, fmt.Errorf("admin.grants: %w", err)
 	}
+	s.console = s.newConsole()
 	err := errors.Join(s.openSocketListener(), s.openNetworkListener(), s.openMetricsListener())
 	if err != nil {
 		s.closeListeners()
@@ -188,6 +191,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	if s.cancel != nil {
 		s.cancel()
 	}
+	s.console.Close() // open streams would keep Shutdown waiting
 	for _, d := range s.listeners {
 		if err := d.server.Shutdown(ctx); err != nil {
 			errs = append(errs, err, d.server.Close())
@@ -284,6 +288,8 @@ type Backend struct {
 	Undrain func(ctx context.Context, path, reason, actor string) (*DrainAnswer, error)
 	// Drains lists the drains in force.
 	Drains func(ctx context.Context) (*DrainAnswer, error)
+	// Tenants lists the tenants with their limits and use.
+	Tenants func(ctx context.Context) (*TenantsAnswer, error)
 	// Members lists the members of the Raft cluster. AddMember, RemoveMember and TransferLeadership change them.
 	Members            func(ctx context.Context) (*MembersAnswer, error)
 	AddMember          func(ctx context.Context, r MemberRequest, actor string) (*MembersAnswer, error)

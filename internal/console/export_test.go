@@ -1,0 +1,6 @@
+package console
+
+// Names for tests.
+const MaxViewers = maxViewers
+
+var ChooseInterval = chooseInterval
