@@ -253,7 +253,7 @@ func (a *Agent) buildStatus(ownOnly bool) admin.ZoneStatus {
 		Name: a.cfg.Zone, Instance: a.cfg.Name, Endpoint: a.cfg.Advertise, State: admin.StateFresh, Draining: s.Draining,
 		Models: []admin.ModelStatus{}, Workers: []admin.WorkerStatus{},
 	}
-	z.Traffic = &admin.Traffic{
+	z.Traffic = &admin.TrafficCounts{
 		QueueWait: admin.ToLatencyCounts(telemetry.ReadHistograms(a.metrics.queueWaits, "model")),
 		FirstByte: admin.ToLatencyCounts(telemetry.ReadHistograms(a.metrics.ttft, "model")),
 	}

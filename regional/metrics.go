@@ -123,11 +123,11 @@ func (m *gatewayMetrics) observeFirstByte(q *gatewayRequest) {
 }
 
 // describeTraffic returns the spills and the times to the first byte since the start.
-func (m *gatewayMetrics) describeTraffic() *admin.Traffic {
+func (m *gatewayMetrics) describeTraffic() *admin.TrafficCounts {
 	if m == nil {
 		return nil
 	}
-	return &admin.Traffic{
+	return &admin.TrafficCounts{
 		TTFT: admin.ToLatencyCounts(telemetry.ReadHistograms(m.ttft, "model")), Spills: admin.ToSpillCounts(telemetry.ReadCounters(m.spills, "to")),
 	}
 }

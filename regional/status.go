@@ -45,6 +45,12 @@ func (a *adminService) answerQuery(ctx context.Context, kind string, payload []b
 	switch kind {
 	case admin.QueryStatus:
 		return json.Marshal(a.regionStatus(ctx))
+	case admin.QueryTenants:
+		out, err := a.listTenants(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
 	case admin.QueryExplain:
 		var q admin.ExplainQuery
 		if err := json.Unmarshal(payload, &q); err != nil {
@@ -123,8 +129,9 @@ func (a *adminService) listTenants(context.Context) (*admin.TenantsAnswer, error
 	if st == nil {
 		return nil, admin.UnavailableError("this gateway has no spec yet", "apply one at a global node")
 	}
-	uses := map[string][]capacity.TenantUsage{a.cfg.Region: a.tenants.listUses(now)}
-	return admin.BuildTenants(a.cfg.Region+"/"+a.cfg.Name, st.spec.Tenants, uses, now), nil
+	out := admin.NewTenantsAnswer(a.cfg.Region+"/"+a.cfg.Name, st.spec.Tenants)
+	out.AddUse(a.cfg.Region, admin.ToTenantUses(a.tenants.listUses(now)))
+	return out, nil
 }
 
 // regionStatus returns the status of this region, with the workers that its local instances report.

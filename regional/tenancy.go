@@ -66,11 +66,11 @@ func (t *tenantGate) hasLeases(now time.Time) bool {
 	return t.enforcer.HasLeases(now)
 }
 
-// listUses lists the use of the tenants.
+// listUses lists the use of all tenants.
 func (t *tenantGate) listUses(now time.Time) []capacity.TenantUsage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.enforcer.ListUses(now)
+	return t.enforcer.ListAllUses(now)
 }
 
 // enterRequest reserves one of the tenant's concurrent requests before the body is read, so that a client that sends

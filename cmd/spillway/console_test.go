@@ -236,6 +236,8 @@ func checkDrainInBrowser(t *testing.T, b *testBrowser, api *admin.Client) {
 		t.Errorf("the browser's console has: %s", strings.Join(errs, "\n"))
 	}
 	b.eval(submit)
+	b.waitUntil("the warning of the conflict", "document.getElementById('dialog').open && document.getElementById('dialog').innerText.includes('drained already')")
+	b.eval("document.getElementById('confirm').click()")
 	b.waitUntil("the conflict", `[...document.querySelectorAll('main .notice.bad')].some((n) => n.innerText.startsWith('Conflict: ') && n.innerText.includes('drained already'))`)
 	b.takeErrors() // Chromium logs each answer with status 409
 	openView(b, "events", `table[aria-label="Events"]`)
@@ -302,6 +304,7 @@ func saveOtherTiers(t *testing.T, b *testBrowser, w *inProcessFleet, dir string)
 	for role, views := range map[string][]string{"regional": {"fleet", "tenants", "node"}, "local": {"fleet", "workers", "queue", "node"}} {
 		c := openConsole(t, w.NodesByRole(role)[0].AdminSocket())
 		b.call("Page.navigate", map[string]any{"url": c.URL()}, nil)
+		b.waitUntil("the views", fmt.Sprintf("location.host === %s && document.querySelector('nav a')", quoteJS(c.listener.Addr().String())))
 		for _, v := range views {
 			openView(b, v, "main h1")
 			b.waitUntil("live figures", "document.getElementById('live').innerText === 'live'")
@@ -310,6 +313,7 @@ func saveOtherTiers(t *testing.T, b *testBrowser, w *inProcessFleet, dir string)
 		}
 	}
 	b.call("Page.navigate", map[string]any{"url": back}, nil)
+	b.waitUntil("the views", fmt.Sprintf("location.href.startsWith(%s) && document.querySelector('nav a')", quoteJS(back[:strings.Index(back, "#")])))
 }
 
 // TestLocalConsoleGuardsItsNode calls the bridge as other programs and sites of this machine could.

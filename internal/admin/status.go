@@ -113,7 +113,7 @@ type GatewayStatus struct {
 	AgeMS    int64  `json:"age_ms"`
 	InFlight int64  `json:"in_flight"` // requests that it relays now
 	// Traffic is absent in answers of other nodes than the gateway itself and the global nodes, and of earlier releases.
-	Traffic *Traffic `json:"traffic,omitempty"`
+	Traffic *TrafficCounts `json:"traffic,omitempty"`
 }
 
 // Place is where a region is.
@@ -134,7 +134,7 @@ type ZoneStatus struct {
 	Draining bool           `json:"draining,omitempty"`
 	Workers  []WorkerStatus `json:"workers"`
 	Models   []ModelStatus  `json:"models"`
-	Traffic  *Traffic       `json:"traffic,omitempty"` // of the instance
+	Traffic  *TrafficCounts `json:"traffic,omitempty"` // of the instance
 	Note     string         `json:"note,omitempty"`
 }
 
@@ -340,6 +340,7 @@ func (c *Client) GetQueue(ctx context.Context) (*QueueAnswer, error) {
 // The kinds of queries that a parent sends to a child over the uplink.
 const (
 	QueryStatus  = "status"  // empty payload; the answer is a RegionStatus or a ZoneStatus
+	QueryTenants = "tenants" // empty payload; the answer is the TenantsAnswer of a gateway
 	QueryExplain = "explain" // the payload is an ExplainQuery; the answer is []explain.Explanation, nearest tier first
 )
 

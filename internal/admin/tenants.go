@@ -2,10 +2,8 @@ package admin
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/spec"
@@ -13,11 +11,11 @@ import (
 
 const pathTenants = "/v1/tenants"
 
-// TenantsAnswer lists the tenants of the spec in force, with their use as last reported.
+// TenantsAnswer lists the tenants of the spec in force, with their use now.
 type TenantsAnswer struct {
 	Node    string         `json:"node"` // the node that answered
 	Tenants []TenantStatus `json:"tenants"`
-	// Missing are regions without a current report: their use is not counted.
+	// Missing are regions whose gateways do not all answer: their use is not complete.
 	Missing []string `json:"missing,omitempty"`
 }
 
@@ -53,50 +51,52 @@ func (c *Client) GetTenants(ctx context.Context) (*TenantsAnswer, error) {
 	return callNode[TenantsAnswer](ctx, c, http.MethodGet, pathTenants, nil)
 }
 
-// BuildTenants returns the tenants of a spec with their use by region. The use of tenants that the spec does not list is
-// left out.
-func BuildTenants(node string, tenants []spec.Tenant, byRegion map[string][]capacity.TenantUsage, now time.Time) *TenantsAnswer {
+// NewTenantsAnswer returns the tenants of a spec without use.
+func NewTenantsAnswer(node string, tenants []spec.Tenant) *TenantsAnswer {
 	out := &TenantsAnswer{Node: node, Tenants: make([]TenantStatus, 0, len(tenants))}
-	at := map[string]int{}
 	for i := range tenants {
 		t := &tenants[i]
-		at[t.Name] = i
 		out.Tenants = append(out.Tenants, TenantStatus{
 			Name: t.Name, Class: t.Class.String(), Scope: t.Limits.Scope, RequestsPerMinute: int64(t.Limits.RequestsPerMinute),
 			TokensPerMinute: int64(t.Limits.TokensPerMinute), Concurrency: int64(t.Limits.Concurrency),
 			TokensPerDay: t.Budget.TokensPerDay, DollarsPerDay: t.Budget.DollarsPerDay, Regions: []TenantUse{},
 		})
 	}
-	for _, region := range slices.Sorted(maps.Keys(byRegion)) {
-		for _, u := range byRegion[region] {
-			i, ok := at[u.Tenant]
-			if !ok {
-				continue
-			}
-			use := TenantUse{
-				Region: region, RequestsPerMinute: float64(u.RequestsMilli) / 1000, TokensPerMinute: float64(u.TokensMilli) / 1000, Running: u.Running,
-			}
-			if u.Day == tenants[i].Budget.DayNumber(now) { // use of an earlier day no longer counts
-				use.DayTokens, use.DayDollars = u.DayTokens, float64(u.DayMicros)/1e6
-			}
-			out.Tenants[i].addUse(use)
-		}
-	}
 	return out
 }
 
-// addUse adds the use of one gateway to that of its region and to the sum.
-func (t *TenantStatus) addUse(u TenantUse) {
-	i := slices.IndexFunc(t.Regions, func(x TenantUse) bool { return x.Region == u.Region })
-	if i < 0 {
-		i = len(t.Regions)
-		t.Regions = append(t.Regions, TenantUse{Region: u.Region})
+// AddUse adds the use of tenants in a region, by name. Tenants that are not in the answer are left out.
+func (a *TenantsAnswer) AddUse(region string, uses map[string]TenantUse) {
+	for i := range a.Tenants {
+		t := &a.Tenants[i]
+		u, ok := uses[t.Name]
+		if !ok {
+			continue
+		}
+		k := slices.IndexFunc(t.Regions, func(x TenantUse) bool { return x.Region == region })
+		if k < 0 {
+			k = len(t.Regions)
+			t.Regions = append(t.Regions, TenantUse{Region: region})
+		}
+		for _, x := range []*TenantUse{&t.Use, &t.Regions[k]} {
+			x.RequestsPerMinute += u.RequestsPerMinute
+			x.TokensPerMinute += u.TokensPerMinute
+			x.Running += u.Running
+			x.DayTokens += u.DayTokens
+			x.DayDollars += u.DayDollars
+		}
 	}
-	for _, x := range []*TenantUse{&t.Use, &t.Regions[i]} {
-		x.RequestsPerMinute += u.RequestsPerMinute
-		x.TokensPerMinute += u.TokensPerMinute
-		x.Running += u.Running
-		x.DayTokens += u.DayTokens
-		x.DayDollars += u.DayDollars
+}
+
+// ToTenantUses converts the use at a gateway, by tenant.
+func ToTenantUses(uses []capacity.TenantUsage) map[string]TenantUse {
+	out := make(map[string]TenantUse, len(uses))
+	for i := range uses {
+		u := &uses[i]
+		out[u.Tenant] = TenantUse{
+			RequestsPerMinute: float64(u.RequestsMilli) / 1000, TokensPerMinute: float64(u.TokensMilli) / 1000, Running: u.Running,
+			DayTokens: u.DayTokens, DayDollars: float64(u.DayMicros) / 1e6,
+		}
 	}
+	return out
 }

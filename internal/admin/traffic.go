@@ -7,9 +7,9 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 )
 
-// Traffic counts what a gateway or a local instance did since it started. A reader takes differences of two answers; a
+// TrafficCounts counts what a gateway or a local instance did since it started. A reader takes differences of two answers; a
 // count that falls is that of a restarted process.
-type Traffic struct {
+type TrafficCounts struct {
 	// TTFT is the time from arrival to the first byte of the response, at a gateway.
 	TTFT []LatencyCounts `json:"ttft,omitempty"`
 	// QueueWait is the time from arrival to being sent to a worker, and FirstByte the time from then to the first byte of the

@@ -94,8 +94,10 @@ func (e *Enforcer) ListDayUse() []DayUse { return e.limiter.ListDayUse() }
 // RestoreDayUse restores the use of daily budgets.
 func (e *Enforcer) RestoreDayUse(days []DayUse) { e.limiter.RestoreDayUse(days) }
 
-// ListUses lists the tenants' use.
-func (e *Enforcer) ListUses(now time.Time) []capacity.TenantUsage { return e.limiter.ListUses(now) }
+// ListAllUses lists the use of all tenants, also of those without limits.
+func (e *Enforcer) ListAllUses(now time.Time) []capacity.TenantUsage {
+	return e.limiter.ListAllUses(now)
+}
 
 // FillSummary writes the tenants' use, and the leases that it counts against, into a summary.
 func (e *Enforcer) FillSummary(s *capacity.Summary, now time.Time) {

@@ -43,6 +43,22 @@ func (l *Limiter) ListUses(now time.Time) []capacity.TenantUsage {
 	return out
 }
 
+// ListAllUses lists demand and usage of all tenants, for operators. It has no leases and changes nothing.
+func (l *Limiter) ListAllUses(now time.Time) []capacity.TenantUsage {
+	out := make([]capacity.TenantUsage, 0, len(l.tenants))
+	for name, a := range l.tenants {
+		demand := a.demand
+		demand.decayTo(now)
+		u := capacity.TenantUsage{Tenant: name, RequestsMilli: milliPerMinute(demand.requests), TokensMilli: milliPerMinute(demand.tokens), Running: int64(a.running)}
+		if b := a.terms.Budget; b != nil && b.DayNumber(now) == a.day { // usage of an earlier day no longer counts
+			u.Day, u.DayTokens, u.DayMicros = max(a.day, 0), a.spent[0], a.spent[1]
+		}
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b capacity.TenantUsage) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return out
+}
+
 // truncateUses cuts a list to the length that a summary can hold.
 func (l *Limiter) truncateUses(all []capacity.TenantUsage) []capacity.TenantUsage {
 	slices.SortFunc(all, func(a, b capacity.TenantUsage) int {

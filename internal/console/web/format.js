@@ -22,7 +22,7 @@ export const percent = (share) => (known(share) ? Math.round(share * 100) + ' %'
 export function millis(seconds) {
   if (!known(seconds)) return dash;
   const ms = seconds * 1000;
-  if (Math.abs(ms) < 10) return ms === 0 ? '0 ms' : ms.toFixed(1) + ' ms';
+  if (Math.abs(ms) < 10) return ms < 0.05 && ms > -0.05 ? '0 ms' : ms.toFixed(1) + ' ms';
   if (Math.abs(ms) < 10000) return Math.round(ms) + ' ms';
   return seconds.toFixed(1) + ' s';
 }
@@ -39,8 +39,9 @@ export function age(ms) {
 export function span(ms) {
   const s = Math.round(ms / 1000);
   if (s < 60) return s + ' s';
-  if (s < 3600) return Math.floor(s / 60) + ' min ' + (s % 60) + ' s';
-  if (s < 172800) return Math.floor(s / 3600) + ' h ' + Math.floor((s % 3600) / 60) + ' min';
+  const join = (a, b) => a + (b.startsWith('0 ') ? '' : ' ' + b);
+  if (s < 3600) return join(Math.floor(s / 60) + ' min', (s % 60) + ' s');
+  if (s < 172800) return join(Math.floor(s / 3600) + ' h', Math.floor((s % 3600) / 60) + ' min');
   return Math.floor(s / 86400) + ' d';
 }
 

@@ -26,7 +26,8 @@ export const drains = {
       ui.impact = dry && { path: request.path, ...dry };
       ctx.refresh();
       if (!dry || !go) return;
-      const yes = await ctx.confirm(h('div', {}, h('h2', {}, `Drain ${request.path}?`), h('p', {}, describe(request)), impactPart(ui.impact)), 'Drain ' + request.path, true);
+      const existing = ((ctx.live.value('status') || {}).drains || []).find((d) => d.path === request.path);
+      const yes = await ctx.confirm(h('div', {}, h('h2', {}, `Drain ${request.path}?`), h('p', {}, describe(request)), existing ? notice(`It is drained already, by ${existing.actor || 'unknown'}${existing.reason ? ': ' + existing.reason : ''}. ` + (request.replace ? 'The new drain replaces that one.' : 'Without “replace” the node refuses the new drain.')) : null, impactPart(ui.impact)), 'Drain ' + request.path, true);
       if (!yes) return;
       const done = await attempt(ui, () => call('POST', '/v1/drains', request));
       if (done) { ui.message = `${request.path} is being drained.` + (done.note ? ' ' + done.note : ''); ui.impact = null; form.reset(); ctx.ui.drainPath = ''; }

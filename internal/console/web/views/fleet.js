@@ -31,10 +31,10 @@ export const fleet = {
 const card = (figure, name) => h('div', {}, h('b', {}, figure), h('span', {}, name));
 
 function regionRow(ctx, r) {
-  const s = sums(r.models), [health, cls] = healthOf(r.state, r.models), old = r.state === 'lost' || r.state === 'stale';
+  const s = sums(r.models), [health, cls] = r.draining && r.state === 'fresh' ? ['drained', 'warn'] : healthOf(r.state, r.models), old = r.state === 'lost' || r.state === 'stale';
   const ttft = ctx.traffic.collect((x) => x.kind === 'ttft' && x.region === r.name);
   return { key: r.name, cls: old ? 'sum old' : 'sum', cells: [h('span', {}, r.name, r.place && r.place.city ? h('span', { class: 'muted' }, ' ' + r.place.city) : null),
-    h('span', { class: stateClass(r.state) }, stateWord(r.state) + (r.draining ? ', draining' : '')), h('span', { class: cls }, health), age(r.age_ms), s.ready + '/' + s.total,
+    h('span', { class: stateClass(r.state) }, stateWord(r.state)), h('span', { class: cls }, health), age(r.age_ms), s.ready + '/' + s.total,
     percent(loadOf(s)), percent(kvUse(s.kvFree, s.kvTotal)), count(s.running), count(s.queued), millis(s.wait), millis(quantile(ttft, 0.5)), millis(quantile(ttft, 0.99)), count(s.prefill), count(s.decode), count(s.kvFree), r.note || ''] };
 }
 
@@ -71,5 +71,5 @@ function circle(r, [x, y], largest) {
   const radius = 5 + 15 * Math.sqrt(s.prefill / largest), left = x > mapWidth - 130;
   const at = { x: (left ? x - radius - 4 : x + radius + 4).toFixed(1), 'text-anchor': left ? 'end' : 'start' };
   return h('g', { 'data-key': r.name }, h('circle', { class: lost ? 'lostdot' : 'dot f' + level(load), cx: x.toFixed(1), cy: y.toFixed(1), r: radius.toFixed(1) }, h('title', {}, `${r.name}: ${stateWord(r.state)}, load ${percent(load)}, ${s.ready} of ${s.total} workers`)),
-    h('text', { ...at, y: (y - 1).toFixed(1), class: 'halo' }, r.name), h('text', { ...at, y: (y + 11).toFixed(1), class: 'sub halo' }, lost ? stateWord(r.state === 'fresh' ? 'down' : r.state) : 'load ' + (load === null ? dash : percent(load)) + (r.draining ? ', draining' : '')));
+    h('text', { ...at, y: (y - 1).toFixed(1), class: 'halo' }, r.name), h('text', { ...at, y: (y + 11).toFixed(1), class: 'sub halo' }, r.draining ? 'drained' : lost ? stateWord(r.state === 'fresh' ? 'down' : r.state) : 'load ' + (load === null ? dash : percent(load))));
 }

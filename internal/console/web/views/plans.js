@@ -14,7 +14,7 @@ export const plans = {
           table(s.name, [{ name: 'Region' }, { name: 'Client areas', n: 1 }, { name: 'Share of unknown', n: 1 }, { name: 'Wait', n: 1 }, { name: 'Price', unit: 'added while full', n: 1 }, { name: 'Ramp', n: 1 }], s.regions.map((r) => ({ key: r.name, cells: [r.name, count(r.cells), percent(r.spread), millis(r.wait_seconds), millis(r.price_seconds), r.ramp ? percent(r.ramp) : ''] })))])] : h('p', { class: 'muted' }, ctx.live.faults.plan || 'no plan yet'),
       h('h2', {}, 'History'),
       history ? table('History', [{ name: 'Plan', n: 1 }, { name: 'Age', n: 1 }, { name: 'Reason', wide: 1 }, { name: 'Moved', unit: 'share of clients', n: 1 }, { name: 'Moved', unit: 'areas', n: 1 }, { name: 'Cost', unit: 'per token', n: 1 }, { name: 'Cost before', unit: 'per token', n: 1 }, { name: 'Spec', n: 1 }, { name: 'By' }, { name: '' }],
-        history.plans.map((p) => ({ key: String(p.epoch), cells: [p.epoch, age(p.age_ms), p.reason || '', p.first ? '' : percent(p.share_moved), p.first ? '' : count(p.cells_moved), p.cost_seconds ? micros(p.cost_seconds) : '', p.cost_before_seconds ? micros(p.cost_before_seconds) : '', 'v' + p.spec_version, p.by || '', p.first ? '' : h('button', { type: 'button', 'data-action': 'diff', 'data-epoch': p.epoch }, 'Compare')] })), 'no plan since the start of this node') : h('p', { class: 'muted' }, 'waiting'),
+        history.plans.map((p) => ({ key: String(p.epoch), cells: [p.epoch, age(p.age_ms), p.reason || '', p.first ? '' : percent(p.share_moved), p.first ? '' : count(p.cells_moved), p.cost_seconds ? millis(p.cost_seconds) : '', p.cost_before_seconds ? millis(p.cost_before_seconds) : '', 'v' + p.spec_version, p.by || '', p.first ? '' : h('button', { type: 'button', 'data-action': 'diff', 'data-epoch': p.epoch }, 'Compare')] })), 'no plan since the start of this node') : h('p', { class: 'muted' }, 'waiting'),
       ui.error ? notice(ui.error, 'bad') : null, ui.diff ? diffPart(ui.diff) : null,
     ];
   },
@@ -30,8 +30,6 @@ export const plans = {
     },
   },
 };
-
-const micros = (s) => (s * 1e6).toFixed(1) + ' µs';
 
 function diffPart(d) {
   return h('section', { 'aria-label': 'Comparison' }, h('h2', {}, `Plan ${d.from.epoch} to ${d.to.epoch}: ${d.to.reason || ''}`), d.services.length === 0 ? h('p', {}, 'No client area moves.') : null,

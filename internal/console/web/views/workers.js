@@ -37,8 +37,8 @@ export const workers = {
 };
 
 function regionPart(ctx, ui, r, total, most) {
-  const [health, cls] = healthOf(r.state, r.models);
-  return h('section', { 'data-key': r.name }, h('h2', {}, r.name + ' ', h('span', { class: cls }, health), h('span', { class: 'muted' }, ` ${stateWord(r.state)}, report ${age(r.age_ms)} old${r.draining ? ', draining' : ''}`)), r.note ? h('p', { class: 'muted' }, r.note) : null,
+  const [health, cls] = r.draining && r.state === 'fresh' ? ['drained', 'warn'] : healthOf(r.state, r.models);
+  return h('section', { 'data-key': r.name }, h('h2', {}, r.name + ' ', h('span', { class: cls }, health), h('span', { class: 'muted' }, ` ${stateWord(r.state)}, report ${age(r.age_ms)} old`)), r.note ? h('p', { class: 'muted' }, r.note) : null,
     r.zones.map((z) => zonePart(ctx, ui, r, z, total, most)));
 }
 
