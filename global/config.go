@@ -17,6 +17,7 @@ import (
 	clientorigin "github.com/spillway-lb/spillway/internal/httpedge/clientip"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/netif"
+	"github.com/spillway-lb/spillway/internal/tracing"
 )
 
 // Config configures a Server.
@@ -79,6 +80,8 @@ type Config struct {
 	// Network replaces the system's network where nodes run inside one process; DNS queries then arrive through
 	// AnswerDNS only. nil: the system's network.
 	Network netif.HostNetwork
+	// Tracing configures the export of traces. The node fills in what identifies it. Endpoint empty: none.
+	Tracing tracing.Config
 	// WallClock is the node's wall clock; nil: time.Now.
 	WallClock func() time.Time
 	// Version is the program's version, for status and metrics.

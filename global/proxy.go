@@ -155,8 +155,9 @@ func refusesRedirects(userAgent string) bool {
 }
 
 // serveRequest proxies one request and counts its outcome.
-func (p *requestProxy) serveRequest(w http.ResponseWriter, r *http.Request) {
-	outcome, fail := p.proxyRequest(w, r)
+func (p *requestProxy) serveRequest(w http.ResponseWriter, r *http.Request, trace *redirectTrace) {
+	outcome, fail := p.proxyRequest(w, r, trace)
+	defer trace.finishTrace(0, fail)
 	if fail != nil {
 		outcome = fail.Code
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(errorWriteTimeout)) // the server's own deadline may have passed
@@ -176,11 +177,12 @@ const (
 	outcomeBroken     = "broken"
 )
 
-func (p *requestProxy) proxyRequest(w http.ResponseWriter, r *http.Request) (outcome string, fail *openai.Error) {
+func (p *requestProxy) proxyRequest(w http.ResponseWriter, r *http.Request, trace *redirectTrace) (outcome string, fail *openai.Error) {
 	c, fail := p.s.redirects.identifyCaller(r)
 	if fail != nil {
 		return "", fail
 	}
+	c.trace = trace
 	if c.snapshot.wasRedirected(r.URL, time.Now()) {
 		return "", redirectLoopError(c)
 	}
@@ -241,7 +243,10 @@ func (p *requestProxy) attemptRegion(ctx context.Context, w http.ResponseWriter,
 	}
 	req.Header.Set("X-Forwarded-For", c.client.String()) // the client's own header is not forwarded
 	asked := hasPreference(r.Header["Prefer"], "proxy")
-	return p.forwarder.Forward(ctx, w, req, &proxyObserver{bytesLeft: maxAnswerBytes, cancel: cancel, proxyPreferred: asked}), nil
+	attempt := c.trace.newAttempt(req.Header)
+	res = p.forwarder.Forward(ctx, w, req, &proxyObserver{bytesLeft: maxAnswerBytes, cancel: cancel, proxyPreferred: asked})
+	c.trace.addAttempt(attempt, v.Spec.Regions[region].Name, &res)
+	return res, nil
 }
 
 // concludeRequest returns the outcome of a request, and the error for the client if no region answered. After it,

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/ticket"
+	"github.com/spillway-lb/spillway/internal/tracing"
 )
 
 const (
@@ -34,7 +35,8 @@ type redirector struct {
 	snapshot      *currentSnapshot
 	metrics       *nodeMetrics
 	tokenVerifier *jwtauth.Verifier
-	proxy         *requestProxy // nil: nothing is proxied
+	proxy         *requestProxy   // nil: nothing is proxied
+	tracer        *tracing.Tracer // nil: no traces
 }
 
 // redirectCaller identifies the client and the service of a request.
@@ -43,6 +45,7 @@ type redirectCaller struct {
 	service  int
 	tenant   *spec.Tenant
 	client   netip.Addr
+	trace    *redirectTrace // nil: it is not traced
 }
 
 // serveRedirect answers every GET and POST with a 307 to the child name of the client's region, so that the body goes
@@ -54,11 +57,13 @@ func (s *redirector) serveRedirect(w http.ResponseWriter, r *http.Request) {
 		s.serveRoute(w, r)
 		return
 	}
+	trace := beginTrace(s.tracer, r)
 	if s.proxy != nil && s.proxy.shouldProxy(r) {
-		s.proxy.serveRequest(w, r)
+		s.proxy.serveRequest(w, r, trace)
 		return
 	}
-	to, fail := s.locateRegion(r, time.Now())
+	to, fail := s.locateRegion(r, time.Now(), trace)
+	defer trace.finishTrace(http.StatusTemporaryRedirect, fail)
 	if fail != nil {
 		s.metrics.redirects.WithLabelValues(fail.Code).Inc()
 		forward.WriteError(w, fail)
@@ -70,7 +75,7 @@ func (s *redirector) serveRedirect(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
-func (s *redirector) locateRegion(r *http.Request, now time.Time) (string, *openai.Error) {
+func (s *redirector) locateRegion(r *http.Request, now time.Time, trace *redirectTrace) (string, *openai.Error) {
 	c, fail := s.identifyCaller(r)
 	if fail != nil {
 		return "", fail
@@ -79,7 +84,8 @@ func (s *redirector) locateRegion(r *http.Request, now time.Time) (string, *open
 	if v.wasRedirected(r.URL, now) {
 		return "", redirectLoopError(c)
 	}
-	region := v.PickRegion(c.service, v.atlas.Locate(c.client).Cell, c.client, v.ExcludedRegions(c.tenant)).Region
+	choice := v.PickRegion(c.service, v.atlas.Locate(c.client).Cell, c.client, v.ExcludedRegions(c.tenant))
+	region := choice.Region
 	if region < 0 {
 		return "", openai.ResidencyDenied("no region of this service")
 	}
@@ -87,6 +93,7 @@ func (s *redirector) locateRegion(r *http.Request, now time.Time) (string, *open
 	if key == nil {
 		return "", openai.NotReady()
 	}
+	trace.setRegion(c, region, choice.Reason.String())
 	t := ticket.MintTicket(key, ticket.RedirectTicket{
 		Tenant: c.tenant.Name, Service: v.Spec.Services[c.service].Name, Region: v.Spec.Regions[region].Name,
 		Expires: now.Add(ticket.Lifetime), Nonce: rand.Uint64(),

@@ -27,6 +27,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/jwtauth"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/internal/uplink"
 )
 
@@ -104,7 +105,7 @@ func New(cfg Config) (*Server, error) {
 	s.stateChooser = newStateChooser(s.backup, cfg.SpecName, cfg.Spec, s.log)
 	s.newParts()
 	s.openNotifications()
-	for _, open := range []func() error{s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
+	for _, open := range []func() error{s.openTracer, s.openNode, s.openUplink, s.openDNS, s.openHTTP, s.openAdmin} {
 		if err := open(); err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
@@ -187,6 +188,17 @@ func checkSteerable(sp *spec.Spec) error {
 		return fmt.Errorf("spec has %d regions, more than the %d that can be steered: split them over several fleets", len(sp.Regions), steer.MaxRegions)
 	}
 	steer.CompileTable(sp, steer.NewGeography(len(sp.Regions), nil, nil), nil) // a panic here is a refusal; in the snapshotBuilder it would end the process
+	return nil
+}
+
+// openTracer opens the export of traces, if one is configured.
+func (s *Server) openTracer() (err error) {
+	c := s.cfg.Tracing
+	c.Tier, c.Node, c.Version, c.Log = "global", s.cfg.Name, s.cfg.Version, s.log
+	if s.redirects.tracer, err = tracing.New(c); err != nil {
+		return err
+	}
+	s.cfg.Registry.MustRegister(s.redirects.tracer.Collectors("spillway_global_")...)
 	return nil
 }
 
@@ -349,6 +361,7 @@ func (s *Server) Start(ctx context.Context) error {
 		s.loops.Go(func() { s.notifications.sender.Run(run) })
 		s.loops.Go(func() { s.notifications.runNotifier(run) })
 	}
+	s.loops.Go(func() { s.redirects.tracer.Run(run) })
 	if s.httpServer != nil {
 		s.loops.Go(func() {
 			if err := s.serveHTTP(); !errors.Is(err, http.ErrServerClosed) {

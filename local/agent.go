@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/sched"
@@ -56,6 +57,7 @@ type instance struct {
 	peers           *zonePeers
 	uplink          *uplink.Child
 	metrics         *agentMetrics
+	tracer          *tracing.Tracer // nil: no traces
 	loaderMetrics   *loaderMetrics
 	startedAt       time.Time
 	stopping        atomic.Bool // Stop was called
@@ -96,6 +98,9 @@ func New(cfg Config) (*Agent, error) {
 	a.handler.bodyMemory = forward.NewBodyMemory(cfg.BodyMemory)
 	cfg.Registry.MustRegister(a.handler.bodyMemory.Collectors("spillway_local_")...)
 	a.attempts.textStore = forward.NewTextStore(cmp.Or(cfg.ResumeTexts, forward.DefaultTextBytes))
+	if err := a.openTracer(); err != nil {
+		return nil, err
+	}
 	a.metrics = newAgentMetrics(cfg.Registry, a)
 	a.loaderMetrics = newLoaderMetrics(cfg.Registry, a)
 	a.handler.dispatchers = newBatchDispatchers(a)
@@ -109,6 +114,17 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// openTracer opens the export of traces, if one is configured.
+func (i *instance) openTracer() (err error) {
+	c := i.cfg.Tracing
+	c.Tier, c.Node, c.Region, c.Zone, c.Version, c.Log = "local", i.cfg.Name, i.cfg.Region, i.cfg.Zone, i.cfg.Version, i.log
+	if i.tracer, err = tracing.New(c); err != nil {
+		return err
+	}
+	i.cfg.Registry.MustRegister(i.tracer.Collectors("spillway_local_")...)
+	return nil
 }
 
 // maxAnswerSilence bounds the wait for the next part of an answer from an otherwise healthy worker. It is long
@@ -186,6 +202,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		}
 	})
 	a.registration.start()
+	a.wg.Go(func() { a.tracer.Run(a.ctx) })
 	a.wg.Go(a.runPump)
 	a.wg.Go(a.models.runModelLoader)
 	a.wg.Go(a.watcher.runPatrol)

@@ -78,6 +78,7 @@ func (q *requestHandler) serveEmbeddings(w http.ResponseWriter, r *http.Request)
 		return
 	}
 	defer v.bodyCharge.ReleaseBytes()
+	defer v.finishTrace() // where it is merged; else it has ended with its attempts
 	goes := v.buildForwardedBody()
 	part, ok := batch.ReadEmbeddings(goes.Bytes())
 	if ok && part.Items > 1 {

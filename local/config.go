@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/netif"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/local/discover"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/modelload"
@@ -85,6 +86,8 @@ type Config struct {
 	AdminSocket, AdminListen, MetricsListen string
 	// AdminGrants are the permissions of callers of AdminListen.
 	AdminGrants []admin.RoleGrant
+	// Tracing configures the export of traces. The instance fills in what identifies it. Endpoint empty: none.
+	Tracing tracing.Config
 	// Seed makes decisions reproducible in tests and experiments; 0 uses the system's random source. No configuration
 	// key exists for it, because production decisions must not be predictable.
 	Seed uint64

@@ -41,6 +41,7 @@ func (x *attemptRunner) serveRequest(w http.ResponseWriter, v *zoneRequest) {
 		}
 	})
 	if refusal != nil {
+		v.trace.SetRefusal(refusal)
 		x.releaseRequest(v)
 		x.writeDeathsHeader(w, v)
 		x.refuseRequest(w, v, refusal, true)
@@ -97,6 +98,7 @@ func (x *attemptRunner) releaseRequest(v *zoneRequest) {
 	if v.SuspectAttempt {
 		x.scheduler.update(func(s *sched.Scheduler) { s.Deaths.EndSuspectAttempt(&v.Request) })
 	}
+	v.finishTrace()
 }
 
 // handleAttemptEnd handles the end of an attempt. goOn means that another attempt follows; failed means that an
@@ -143,6 +145,7 @@ func (x *attemptRunner) writeFailure(w http.ResponseWriter, v *zoneRequest, res 
 	default:
 		e := openai.UpstreamFailed("the worker could not be reached or failed before it answered")
 		x.metrics.countRefused(e)
+		v.trace.SetRefusal(e)
 		if v.hop.RequestID != "" {
 			w.Header().Set(forward.HeaderXRequestID, v.hop.RequestID)
 		}
@@ -177,7 +180,7 @@ func (z *zoneScheduler) setRetryHints(v *zoneRequest, h http.Header, now time.Ti
 // forwardAttempt forwards a request to one worker and records the outcome. An attempt must win claim before its bytes
 // reach the client. When later is set and the answer is detached, later receives the outcome instead of the caller.
 func (x *attemptRunner) forwardAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, claim func() bool, later func(*forward.Result)) forward.Result {
-	m := &responseObserver{agent: x.instance, request: v, attempt: at}
+	m := &responseObserver{agent: x.instance, request: v, attempt: at, span: v.trace.NewAttemptSpan()}
 	m.ctx.StartUnder(ctx)
 	stop := func() {}
 	x.scheduler.update(func(s *sched.Scheduler) { s.StartAttempt(at, m) })
@@ -219,6 +222,7 @@ func (x *attemptRunner) sendAttempt(w http.ResponseWriter, v *zoneRequest, m *re
 	if err != nil {
 		res = forward.Result{Err: errors.Join(errBuildRequest, err)}
 	} else {
+		v.trace.SetParent(req.Header, m.span)
 		res = x.forwarder.ForwardWith(&m.ctx, w, req, m, opts)
 	}
 	if res.Outcome != forward.Detached {
@@ -231,6 +235,7 @@ func (x *attemptRunner) sendAttempt(w http.ResponseWriter, v *zoneRequest, m *re
 func (x *attemptRunner) recordAttemptResult(w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, m *responseObserver, res *forward.Result) {
 	m.signRefusal(res)
 	m.finishAttempt(res)
+	m.traceAttempt(res)
 	switch {
 	case v.Continuing && !res.ReachedClient && res.Outcome.IsClientGone():
 		x.countStreamUsage(v)
@@ -278,6 +283,9 @@ func (x *attemptRunner) acquireWorker(ctx context.Context, v *zoneRequest) (*sch
 		at, refusal, waits = x.scheduler.admitRequest(v, time.Now())
 	}
 	if waits {
+		if v.trace != nil {
+			v.trace.SetQueued(time.Now())
+		}
 		x.scheduler.wakePump()
 		v.reportQueued()
 		at, refusal = x.scheduler.awaitPlacement(ctx, v)
@@ -293,7 +301,7 @@ func (x *attemptRunner) acquireWorker(ctx context.Context, v *zoneRequest) (*sch
 func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.ResponseWriter, v *zoneRequest, at *sched.Attempt, kind forward.Kind) forward.Result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	m := &responseObserver{agent: x.instance, request: v, attempt: at, cancel: cancel}
+	m := &responseObserver{agent: x.instance, request: v, attempt: at, cancel: cancel, span: v.trace.NewAttemptSpan()}
 	x.scheduler.update(func(s *sched.Scheduler) {
 		s.StartAttempt(at, m)
 		s.ExemptFromStallCheck(at)
@@ -307,6 +315,9 @@ func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.Re
 	if err == nil && kind == forward.GRPC && !v.Deadline.IsZero() {
 		req.Header.Set(grpcmeta.HeaderTimeout, grpcmeta.FormatTimeout(time.Until(v.Deadline)))
 	}
+	if err == nil {
+		v.trace.SetParent(req.Header, m.span)
+	}
 	var res forward.Result
 	switch {
 	case err != nil:
@@ -318,6 +329,7 @@ func (x *attemptRunner) forwardPassthroughAttempt(ctx context.Context, w http.Re
 	}
 	m.signRefusal(&res)
 	m.finishAttempt(&res)
+	m.traceAttempt(&res)
 	if res.ReachedClient && res.Status/100 == 2 {
 		x.metrics.countTokens(v, m.finalUsage())
 	}

@@ -84,6 +84,7 @@ func (q *requestHandler) serveGeneration(w http.ResponseWriter, r *http.Request,
 		q.attempts.textStore.ReleaseStream(v.resume.splicer)
 		v.bodyCharge.ReleaseBytes()
 		q.attempts.refuseRequest(w, v, refusal, false)
+		v.finishTrace()
 		return
 	}
 	v.detachable = true
@@ -94,9 +95,11 @@ func (q *requestHandler) serveGeneration(w http.ResponseWriter, r *http.Request,
 func (q *requestHandler) readRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape) (_ *zoneRequest, refused *openai.Error) {
 	o := q.policy.Load()
 	v := newZoneRequest(r, shape)
+	v.trace = q.tracer.BeginHTTPRequest(r.Header)
 	defer func() {
 		if refused != nil {
 			v.bodyCharge.ReleaseBytes()
+			v.refuseTrace(refused)
 		}
 	}()
 	if refusal := q.readHop(v); refusal != nil {
@@ -173,6 +176,7 @@ func headerError(err error) *openai.Error {
 // started, so that the gateway may try another zone.
 func (x *attemptRunner) refuseRequest(w http.ResponseWriter, v *zoneRequest, e *openai.Error, begun bool) {
 	x.metrics.countRefused(e)
+	v.trace.SetRefusal(e)
 	elsewhere := e.Code == openai.CodeNoCapacity || e.Code == openai.CodeModelNotFound ||
 		e.Code == openai.CodeModelLoading || e.Code == openai.CodeModelLoadFailed || e.Code == openai.CodeDeadline && !e.NoRetry
 	if v.hop.RequestID != "" {
@@ -217,6 +221,7 @@ func (q *requestHandler) serveInference(w http.ResponseWriter, r *http.Request) 
 		return
 	}
 	defer v.bodyCharge.ReleaseBytes()
+	defer v.finishTrace() // where it is merged; else it has ended with its attempts
 	if q.mayBatch(v) && !q.scheduler.mustServeAlone(v) {
 		if part, ok := batch.ReadInfer(v.Body); ok {
 			q.dispatchers.serveBatched(w, v, part)
@@ -231,9 +236,11 @@ func (q *requestHandler) serveInference(w http.ResponseWriter, r *http.Request) 
 func (q *requestHandler) readInference(w http.ResponseWriter, r *http.Request) (_ *zoneRequest, refused *openai.Error) {
 	o := q.policy.Load()
 	v := newZoneRequest(r, openai.ShapeInfer)
+	v.trace = q.tracer.BeginHTTPRequest(r.Header)
 	defer func() {
 		if refused != nil {
 			v.bodyCharge.ReleaseBytes()
+			v.refuseTrace(refused)
 		}
 	}()
 	if refusal := q.readHop(v); refusal != nil {

@@ -50,6 +50,9 @@ func (x *loopExchange) sendRequest(r *http1.LoopRequest, lines []byte) http1.Loo
 	r.Upstream = to.address
 	b := append(append(append(append(r.Out, "POST "...), to.base...), x.url.Path...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(append(b, to.host...), "\r\n"...), lines...)
+	if v.trace != nil {
+		b = append(v.trace.AppendParent(append(b, "Traceparent: "...), x.observer.span), "\r\n"...)
+	}
 	b = strconv.AppendInt(append(b, "Accept-Encoding: identity\r\nContent-Length: "...), int64(x.body.Len()), 10)
 	r.Out = x.body.AppendTo(append(b, "\r\n\r\n"...))
 	return http1.LoopSend
@@ -167,6 +170,7 @@ func (x *loopExchange) Continue(w http.ResponseWriter, r *http.Request, at http1
 	v.httpRequest = r
 	switch {
 	case x.suspected != nil:
+		v.trace.SetRefusal(x.suspected)
 		runner.releaseRequest(v)
 		runner.writeDeathsHeader(w, v)
 		runner.refuseRequest(w, v, x.suspected, true)

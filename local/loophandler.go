@@ -24,8 +24,9 @@ const clientWriteTimeout = 30 * time.Second
 // Only the loop uses it.
 type loopHandler struct {
 	*requestHandler
-	header    http.Header // headers of the present request that routing may read
-	lines     []byte      // header lines of the present request that go on to the worker
+	header    http.Header      // headers of the present request that routing may read
+	lines     []byte           // header lines of the present request that go on to the worker
+	untraced  []http1.HeadLine // buffer for header lines without traceparent
 	completed prometheus.Counter
 	exits     map[http1.LoopExit]prometheus.Counter
 }
@@ -73,7 +74,11 @@ func (h *loopHandler) StartRequest(r *http1.LoopRequest) (http1.LoopExchange, ht
 		return nil, http1.LoopDecline
 	}
 	clear(h.header)
-	if h.lines, ok = forward.AppendEndpointLines(h.lines[:0], r.Lines, h.header); !ok {
+	lines, parent, state := r.Lines, "", ""
+	if h.tracer != nil {
+		h.untraced, lines, parent, state = takeTraceLines(h.untraced[:0], lines)
+	}
+	if h.lines, ok = forward.AppendEndpointLines(h.lines[:0], lines, h.header); !ok {
 		return nil, http1.LoopDecline
 	}
 	o := h.policy.Load()
@@ -90,17 +95,19 @@ func (h *loopHandler) StartRequest(r *http1.LoopRequest) (http1.LoopExchange, ht
 		v.bodyCharge.ReleaseBytes()
 		return nil, http1.LoopDecline
 	}
+	v.trace = h.tracer.BeginRequest(parent, state)
 	h.attempts.prepareResume(v, o)
 	v.detachable = true
 	v.setAffinity(o)
 	x.httpRequest.Header = nil // it belongs to the next request
-	x.observer = responseObserver{agent: h.instance, request: v, loop: x}
+	x.observer = responseObserver{agent: h.instance, request: v, loop: x, span: v.trace.NewAttemptSpan()}
 	v.loopRef = x.ref
 	h.scheduler.startLoopRequest(x, r.Now)
 	switch {
 	case x.started:
 		return x, x.sendRequest(r, h.lines)
 	case v.admission.waits:
+		v.trace.SetQueued(r.Now)
 		x.lines = append([]byte(nil), h.lines...)
 		h.scheduler.wakePump()
 		r.WaitUntil = v.QueueItem.Deadline

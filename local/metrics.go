@@ -125,6 +125,7 @@ func (m *agentMetrics) countAttempt(v *zoneRequest, at *sched.Attempt, res *forw
 
 // countTokens counts the tokens of one answer.
 func (m *agentMetrics) countTokens(v *zoneRequest, u openai.TokenUsage) {
+	v.trace.SetUsage(&u)
 	for _, x := range [...]struct {
 		kind string
 		n    int

@@ -24,10 +24,12 @@ const (
 // other request, and then streams.
 func (q *requestHandler) servePassthrough(w http.ResponseWriter, r *http.Request, kind forward.Kind) {
 	v := newZoneRequest(r, openai.ShapeUnknown)
-	v.replayBody, v.forwardKind = forward.NewReplayBody(r.Body), kind
+	v.replayBody, v.forwardKind, v.trace = forward.NewReplayBody(r.Body), kind, q.tracer.BeginHTTPRequest(r.Header)
+	defer v.finishTrace()
 	defer v.bodyCharge.ReleaseBytes()
 	defer v.replayBody.Close()
 	if refusal := q.readPassthrough(w, v, kind); refusal != nil {
+		v.trace.SetRefusal(refusal)
 		q.attempts.refuseUnreadRequest(w, refusal)
 		return
 	}

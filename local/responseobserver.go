@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/httpedge/reqctx"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/local/engine"
 	"github.com/spillway-lb/spillway/local/health"
 	"github.com/spillway-lb/spillway/local/sched"
@@ -36,6 +37,7 @@ type responseObserver struct {
 	agent         *instance
 	request       *zoneRequest
 	attempt       *sched.Attempt
+	span          tracing.SpanID // of the attempt; zero where the request is not traced
 	isEventStream bool
 	status        int
 	streamMeter   openai.StreamMeter

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/httpedge/http1"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/local/sched"
 )
 
@@ -25,11 +26,12 @@ type zoneRequest struct {
 	imposedLimit int  // output limit set by Spillway instead, in tokens; 0 when none
 	pinned       bool // the caller insists on the model
 	resume       resumeState
-	hedged       bool                // a second, concurrent attempt may be made
-	detachable   bool                // the handler may return before the answer has ended
-	progress     queueProgress       // what was reported to the gateway about its time in the queue
-	replayBody   *forward.ReplayBody // its body where that is streamed; nil otherwise
-	forwardKind  forward.Kind        // how it is forwarded
+	hedged       bool                  // a second, concurrent attempt may be made
+	detachable   bool                  // the handler may return before the answer has ended
+	progress     queueProgress         // what was reported to the gateway about its time in the queue
+	replayBody   *forward.ReplayBody   // its body where that is streamed; nil otherwise
+	forwardKind  forward.Kind          // how it is forwarded
+	trace        *tracing.RequestTrace // nil: it is not traced
 
 	loopRef           http1.LoopRef         // where it waits on a request loop; else zero
 	admission         admission             // its first, where a request loop has made it; else empty
@@ -137,4 +139,21 @@ func (v *zoneRequest) reportQueued() {
 	if !v.Continuing && v.ExcludedWorkers[0] < 0 {
 		v.progress.reportQueued()
 	}
+}
+
+// finishTrace ends the trace of a request. Further calls have no effect.
+func (v *zoneRequest) finishTrace() {
+	if v.trace == nil {
+		return
+	}
+	v.trace.FinishRequest(&tracing.RequestRecord{
+		RequestID: v.hop.RequestID, Operation: tracing.OperationOf(v.PathShape), Method: v.httpRequest.Method, Path: v.httpRequest.URL.Path, Tenant: v.Tenant, Class: v.Class.String(),
+		Model: v.Envelope.Model, ServedModel: v.Model, Stream: v.Envelope.Stream, MaxTokens: v.Envelope.MaxTokens, Arrived: v.ArrivedAt, Ended: time.Now(),
+	})
+}
+
+// refuseTrace ends the trace of a request that is refused.
+func (v *zoneRequest) refuseTrace(e *openai.Error) {
+	v.trace.SetRefusal(e)
+	v.finishTrace()
 }

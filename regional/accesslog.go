@@ -86,10 +86,11 @@ func classOf(q *gatewayRequest) string {
 // routeOf returns the route in a response's head, which this gateway or the zone has set.
 func routeOf(head http.Header) string { return forward.FirstValue(head, forward.HeaderRoute) }
 
-// logEnd records the end of a request in the log of decisions and in the access log.
+// logEnd records the end of a request in the log of decisions and in the access log, and ends its trace.
 func (g *gatewayServer) logEnd(q *gatewayRequest, r *http.Request) {
 	g.router.logRequestEnd(q, time.Now())
 	g.logAccess(q, r)
+	q.finishTrace(r)
 }
 
 // outcomeName returns how the request ended, as the log of decisions has it.

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/httpedge/reqctx"
 	"github.com/spillway-lb/spillway/internal/openai"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/regional/routing"
 )
 
@@ -25,6 +26,8 @@ type gatewayAttempt struct {
 	result        *forward.Result
 	isEventStream bool
 	answerStarted bool
+	span          tracing.SpanID // zero where the request is not traced
+	chosenAt      time.Time      // zero where the request is not traced
 	status        int
 	answer        *http.Response // its trailer reports worker deaths once the body has ended; nil before the head
 	streamMeter   openai.StreamMeter
@@ -102,6 +105,7 @@ func (p *gatewayAttempt) AddChunk(b []byte) {
 func (p *gatewayAttempt) finishAttempt() {
 	u := p.attemptUsage()
 	g := p.g
+	p.traceAttempt()
 	g.router.finishAttempt(&p.route, u, p.isComplete() && !p.q.resumption.continuing)
 	if p.route.RetryTaken {
 		p.q.retryBudgetTaken = true
@@ -222,6 +226,9 @@ func cancelAttempts(list []*routing.Attempt, cause error) {
 // beginAttempt makes an attempt cancellable once its context has started. The router may have selected it for cancellation
 // since it was dispatched.
 func (p *gatewayAttempt) beginAttempt() {
+	if p.q.trace != nil {
+		p.span, p.chosenAt = p.q.trace.NewAttemptSpan(), time.Now()
+	}
 	p.begun.Store(true)
 	if cause := p.cancelCause.Load(); cause != nil {
 		p.endContext(*cause)

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/netif"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/tracing"
 )
 
 // Config configures a Gateway.
@@ -34,6 +35,8 @@ type Config struct {
 	DecisionBytes int64
 	// AccessLog gets one line for each client's request. Path empty: none is written.
 	AccessLog accesslog.Config
+	// Tracing configures the export of traces. The gateway fills in what identifies it. Endpoint empty: none.
+	Tracing tracing.Config
 	// HTTPListen is the address of the public listener, "host:port".
 	HTTPListen string
 	// HTTPCert and HTTPKey are PEM files for TLS at the public listener. Empty: plain HTTP.

@@ -98,7 +98,7 @@ func connectUnsupportedError() *openai.Error {
 
 // serveRequest handles a client's request from its first header to its last byte.
 func (g *gatewayServer) serveRequest(w http.ResponseWriter, r *http.Request, shape openai.Shape, id string, arrived time.Time) {
-	q := &gatewayRequest{arrived: arrived, shape: shape, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, access: accessNote{method: r.Method, path: r.URL.Path}}
+	q := &gatewayRequest{arrived: arrived, shape: shape, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, access: accessNote{method: r.Method, path: r.URL.Path}, trace: g.tracer.BeginHTTPRequest(r.Header)}
 	leave, e := g.acquireRequestSlot(r)
 	if e != nil {
 		g.refuseRequest(w, q, e)

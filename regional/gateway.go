@@ -25,6 +25,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/jwtauth"
 	"github.com/spillway-lb/spillway/internal/spec"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/billing"
 	"github.com/spillway-lb/spillway/regional/routing"
@@ -116,6 +117,9 @@ func (g *Gateway) openMetrics() (err error) {
 	if g.metrics, err = newGatewayMetrics(g.cfg.Registry, g); err != nil {
 		return err
 	}
+	if err = g.openTracer(); err != nil {
+		return err
+	}
 	if g.cfg.UsageDir != "" {
 		if g.usageWriter, err = billing.New(billing.Config{Dir: g.cfg.UsageDir, Boot: g.boot, Log: g.log}); err != nil {
 			return err
@@ -129,6 +133,21 @@ func (g *Gateway) openMetrics() (err error) {
 	}
 	g.policies.metrics, g.server.metrics = g.metrics, g.metrics
 	g.server.usage = &usageRecorder{gateway: g.cfg.Name, region: g.cfg.Region, metrics: g.metrics.billing, writer: g.usageWriter}
+	return nil
+}
+
+// openTracer opens the export of traces, if one is configured.
+func (g *Gateway) openTracer() (err error) {
+	c := g.cfg.Tracing
+	c.Tier, c.Node, c.Region, c.Version, c.Log = "regional", g.cfg.Name, g.cfg.Region, g.cfg.Version, g.log
+	if g.server.tracer, err = tracing.New(c); err != nil {
+		return err
+	}
+	for _, m := range g.server.tracer.Collectors("spillway_regional_") {
+		if err := g.cfg.Registry.Register(m); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -249,6 +268,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	if g.server.accessLog != nil {
 		g.done.Go(func() { g.server.accessLog.Run(ctx) })
 	}
+	g.done.Go(func() { g.server.tracer.Run(ctx) })
 	if g.rttSampler != nil {
 		g.done.Go(func() { g.rttSampler.runSampler(ctx, rttReportEvery*g.cfg.Interval) })
 	}

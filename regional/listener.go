@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/accesslog"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/tracing"
 )
 
 // gatewayListener is one HTTP listener with its server.
@@ -139,6 +140,7 @@ type gatewayServer struct {
 	outcomes  *outcomeCounter
 	usage     *usageRecorder
 	accessLog *accesslog.Writer // nil: no lines are written
+	tracer    *tracing.Tracer   // nil: no traces
 
 	localForwarder       *forward.Forwarder // to the region's local instances
 	peerForwarder        *forward.Forwarder // to other regions

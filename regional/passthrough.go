@@ -23,7 +23,7 @@ func (g *gatewayServer) servePassthrough(w http.ResponseWriter, r *http.Request,
 	if kind == forward.GRPC {
 		w = forward.WithGRPCErrors(w)
 	}
-	q := &gatewayRequest{arrived: arrived, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, noGeneratedText: true, kind: kind, access: accessNote{method: r.Method, path: r.URL.Path}}
+	q := &gatewayRequest{arrived: arrived, hop: forward.Hop{RequestID: id, RetriesLeft: 1}, noGeneratedText: true, kind: kind, access: accessNote{method: r.Method, path: r.URL.Path}, trace: g.tracer.BeginHTTPRequest(r.Header)}
 	defer func() {
 		g.settleRequest(q)
 		g.logEnd(q, r)

@@ -17,7 +17,7 @@ import (
 // servePeerRequest handles requests of other regions' gateways. The connection's certificate has identified the
 // gateway.
 func (g *gatewayServer) servePeerRequest(w http.ResponseWriter, r *http.Request) {
-	q := &gatewayRequest{arrived: time.Now(), policy: g.policy.Load(), fromPeer: true, path: r.URL.RequestURI()}
+	q := &gatewayRequest{arrived: time.Now(), policy: g.policy.Load(), fromPeer: true, path: r.URL.RequestURI(), trace: g.tracer.BeginHTTPRequest(r.Header)}
 	var ok bool
 	if q.shape, ok = paths.MatchPath(paths.HTTP, r.URL, g.extraPaths()); !ok || r.Method != http.MethodPost {
 		g.refuseRequest(w, q, paths.NotFoundError(r.URL.Path))
@@ -26,6 +26,7 @@ func (g *gatewayServer) servePeerRequest(w http.ResponseWriter, r *http.Request)
 	if g.inFlight.Add(1) > int64(g.cfg.MaxStreams) {
 		g.inFlight.Add(-1)
 		g.refuseRequest(w, q, openai.NoCapacity("another request", defaultRetryAfter))
+		q.finishTrace(r)
 		return
 	}
 	j := requestLoop{g: g, w: w, r: r, q: q, release: func() { g.inFlight.Add(-1) }}

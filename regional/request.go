@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/modelroute"
 	"github.com/spillway-lb/spillway/internal/openai"
 	"github.com/spillway-lb/spillway/internal/spec"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/regional/routing"
 	"github.com/spillway-lb/spillway/regional/tenant"
 )
@@ -60,6 +61,7 @@ type gatewayRequest struct {
 	abandoned         bool   // the client disconnected before the first byte, when a worker had started the prompt
 	forwardedProgress string // progress forwarded to the gateway that spilled it; see advanceProgress
 	access            accessNote
+	trace             *tracing.RequestTrace // nil: it is not traced
 }
 
 // releaseBody releases the body once the response has begun and cannot be continued elsewhere.

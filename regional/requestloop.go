@@ -230,6 +230,7 @@ func (j *requestLoop) makeAttempt(p *gatewayAttempt) (res forward.Result) {
 	if d.IsSpilled() && q.query.ExpectContinue {
 		req.Header.Set("Expect", "100-continue")
 	}
+	q.trace.SetParent(req.Header, p.span)
 	opts := forward.Options{HideUsage: q.hop.AskUsage && !q.fromPeer, Splicer: q.resumption.splicer, Continuing: q.resumption.continuing, Progress: p}
 	if q.fromPeer && !q.resumption.continuing && !g.cfg.NoFast {
 		p.senderWriter = w
@@ -389,6 +390,7 @@ func (j *requestLoop) attemptPassthrough(ctx context.Context, p *gatewayAttempt)
 	if err != nil {
 		return forward.Result{Err: err}
 	}
+	q.trace.SetParent(req.Header, p.span)
 	if q.kind == forward.GRPC && hop.Deadline > 0 {
 		req.Header.Set(grpcmeta.HeaderTimeout, grpcmeta.FormatTimeout(hop.Deadline))
 	}

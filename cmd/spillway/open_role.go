@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -83,7 +84,7 @@ func openGlobal(c *config.Global, log *slog.Logger) (fleet.Runner, error) {
 		DNSListen: c.DNS.Listen, NSID: c.DNS.Identity, DNS: resolver, HTTPListen: c.HTTP.Listen, MaxProxiedRequests: c.HTTP.MaxProxied, ProxyCA: proxyCA, UplinkListen: c.Uplink.Listen,
 		HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, Trusted: c.HTTP.ProxyTrust(), ProxyHeaders: c.HTTP.ProxyProtocol, DNSCert: dnsCert,
 		AdminSocket: c.Admin.Socket, AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: parseGrants(c.Admin),
-		Notifications: toNotifyEndpoints(c.Notifications), SpecName: c.Spec, Spec: text, MaxMeasurementAge: convertRTTRetention(c.Geo), WallClock: fault.WallClock(),
+		Notifications: toNotifyEndpoints(c.Notifications), Tracing: tracingConfig(&c.Tracing), SpecName: c.Spec, Spec: text, MaxMeasurementAge: convertRTTRetention(c.Geo), WallClock: fault.WallClock(),
 	})
 }
 
@@ -113,7 +114,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Runner, error) {
 	}
 	return regional.New(regional.Config{
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
-		UsageDir: c.Usage.Dir, AccessLog: accessLogConfig(&c.AccessLog), DecisionBytes: c.Decisions.Memory,
+		UsageDir: c.Usage.Dir, AccessLog: accessLogConfig(&c.AccessLog), Tracing: tracingConfig(&c.Tracing), DecisionBytes: c.Decisions.Memory,
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3, NoFast: !c.HTTP.Fast,
 		Trusted: c.HTTP.ProxyTrust(), ProxyHeaders: c.HTTP.ProxyProtocol,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals, SpecFile: c.Spec,
@@ -127,6 +128,12 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Runner, error) {
 
 func accessLogConfig(c *config.AccessLog) accesslog.Config {
 	return accesslog.Config{Path: c.Path, Format: c.Format, Sample: c.Sample}
+}
+
+func tracingConfig(c *config.Tracing) tracing.Config {
+	return tracing.Config{
+		Endpoint: c.Endpoint, Protocol: c.Protocol, Sample: c.Sample, Errors: c.Errors, FollowParent: c.FollowParent, HeaderFiles: c.HeaderFiles, CA: c.CA,
+	}
 }
 
 func openLocal(c *config.Local, log *slog.Logger) (fleet.Runner, error) {
@@ -154,7 +161,7 @@ func buildLocalConfig(c *config.Local, log *slog.Logger) (local.Config, error) {
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, NoFastPath: !c.HTTP.Fast, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
-		ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts, BodyMemory: c.BodyMemory, DecisionBytes: c.Decisions.Memory,
+		Tracing: tracingConfig(&c.Tracing), ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts, BodyMemory: c.BodyMemory, DecisionBytes: c.Decisions.Memory,
 		AdminSocket: chooseAdminSocket(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: parseGrants(c.Admin),
 	}, nil
 }

@@ -36,6 +36,7 @@ type upOptions struct {
 	workerKeyFile      string // the file with the API key for the workers
 	dir                string
 	accessLog          string
+	traceEndpoint      string
 	printConfig        bool
 	logLevel           string
 }
@@ -67,6 +68,7 @@ is the key that Spillway sends to engines that require one.`,
 	f.StringVar(&u.keyTenant, "key", "", "require an API key: create one for the tenant of this name and print it once")
 	f.StringVar(&u.workerKeyFile, "api-key-file", "", "send the key in this file to every worker; the file is reread when it changes")
 	f.StringVar(&u.dir, "dir", "", "folder for the spec, drains and used budgets (default: a temporary folder that is removed at the end)")
+	f.StringVar(&u.traceEndpoint, "traces", "", "export a trace of each request over OTLP to this URL, such as http://127.0.0.1:4317")
 	f.StringVar(&u.accessLog, "access-log", "", "append one line of JSON for each request to this file; - is standard output")
 	f.BoolVar(&u.printConfig, "config", false, "print the equivalent config for spillway local -c, and exit")
 	addLogLevelFlag(cmd, &u.logLevel, "warn")
@@ -194,6 +196,9 @@ func (u *upOptions) buildConfig(dir string) (*config.Local, error) {
 		HTTP: config.LocalHTTP{Listen: u.listenAddr, Plain: true},
 	}
 	c.AccessLog.Path = u.accessLog
+	if u.traceEndpoint != "" {
+		c.Tracing.Endpoint, c.Tracing.Sample = u.traceEndpoint, 1
+	}
 	c.Admin.Socket = filepath.Join(admin.RuntimeDir(), "local-"+c.Name+".sock")
 	for i, w := range u.workerURLs {
 		c.Workers = append(c.Workers, config.WorkerEntry{Name: fmt.Sprintf("w%d", i+1), URL: w, Models: u.models, APIKeyFile: u.workerKeyFile})

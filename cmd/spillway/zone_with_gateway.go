@@ -49,6 +49,7 @@ func newZoneWithGateway(g regional.Config, l local.Config) (*zoneWithGateway, er
 	}
 	l.Certs, l.InternalCerts, l.Plain, l.SpecFile = certs[1], true, false, ""
 	l.Listen, l.Gateways, l.Registry = "127.0.0.1:0", []string{s.gateway.UplinkAddr().String()}, zoneMetrics
+	l.Tracing.FollowParent = true // the gateway has decided
 	l.Advertise, l.AdminSocket, l.AdminListen, l.MetricsListen = "", "", "", ""
 	if s.zone, err = local.New(l); err != nil {
 		return nil, errors.Join(err, s.gateway.Stop(context.Background()))
@@ -99,7 +100,7 @@ func openZoneWithGateway(c *config.Local, log *slog.Logger) (*zoneWithGateway, e
 	}
 	l.RegistrationCerts = l.Certs
 	return newZoneWithGateway(regional.Config{
-		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog), DecisionBytes: c.Decisions.Memory,
+		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog), Tracing: tracingConfig(&c.Tracing), DecisionBytes: c.Decisions.Memory,
 		AdminSocket: l.AdminSocket, AdminListen: l.AdminListen, MetricsListen: l.MetricsListen, AdminGrants: l.AdminGrants, AdminCerts: l.Certs,
 	}, l)
 }

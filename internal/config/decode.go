@@ -117,6 +117,7 @@ func (c *Global) rebasePaths(base string) {
 	rebaseFiles(base, &c.DNS.TLS.Cert, &c.DNS.TLS.Key)
 	c.TLS.rebasePaths(base)
 	c.Geo.rebasePaths(base)
+	c.Tracing.rebasePaths(base)
 	c.Admin.rebasePaths(base, c.Dir)
 	for i := range c.Notifications {
 		rebaseFiles(base, &c.Notifications[i].SecretFile)
@@ -126,6 +127,7 @@ func (c *Global) rebasePaths(base string) {
 func (c *Regional) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.HTTP.TLSCert, &c.HTTP.TLSKey, &c.Spec)
 	rebaseAccessLog(base, &c.AccessLog)
+	c.Tracing.rebasePaths(base)
 	c.TLS.rebasePaths(base)
 	c.Geo.rebasePaths(base)
 	c.Admin.rebasePaths(base, c.Dir)
@@ -134,6 +136,7 @@ func (c *Regional) rebasePaths(base string) {
 func (c *Local) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.WorkersFile, &c.Spec, &c.Registration.TokenFile)
 	rebaseAccessLog(base, &c.AccessLog)
+	c.Tracing.rebasePaths(base)
 	RebaseWorkers(base, c.Workers)
 	for i := range c.Discover.DNS {
 		n := &c.Discover.DNS[i]
@@ -158,11 +161,20 @@ func (c *SimulatedWorker) rebasePaths(base string) {
 	rebaseFiles(base, &c.APIKeyFile, &c.Register.TokenFile, &c.Register.CA)
 }
 
-func (c *Global) fillDerivedKeys() { defaultAdvertise(&c.Raft.Advertise, c.Raft.Listen) }
+func (c *Global) fillDerivedKeys() {
+	defaultAdvertise(&c.Raft.Advertise, c.Raft.Listen)
+	c.Tracing.fillProtocol()
+}
 
-func (c *Regional) fillDerivedKeys() { defaultAdvertise(&c.Peer.Advertise, c.Peer.Listen) }
+func (c *Regional) fillDerivedKeys() {
+	defaultAdvertise(&c.Peer.Advertise, c.Peer.Listen)
+	c.Tracing.fillProtocol()
+}
 
-func (c *Local) fillDerivedKeys() { defaultAdvertise(&c.HTTP.Advertise, c.HTTP.Listen) }
+func (c *Local) fillDerivedKeys() {
+	defaultAdvertise(&c.HTTP.Advertise, c.HTTP.Listen)
+	c.Tracing.fillProtocol()
+}
 
 func (c *SimulatedWorker) fillDerivedKeys() {
 	if c.ServedAs == "" {

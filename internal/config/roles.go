@@ -35,6 +35,8 @@ type Global struct {
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
 	Metrics MetricsListener `yaml:"metrics"`
+	// Tracing exports traces of redirected and proxied requests.
+	Tracing Tracing `yaml:"tracing"`
 	// Geo configures the location of clients.
 	Geo Geo `yaml:"geo"`
 	// Notifications are webhooks that get the fleet's events: regions, drains, staged specs, used-up budgets and
@@ -82,6 +84,8 @@ type Regional struct {
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
 	Metrics MetricsListener `yaml:"metrics"`
+	// Tracing exports traces of requests.
+	Tracing Tracing `yaml:"tracing"`
 	// Geo configures the location of clients, for the demand reports that steering uses.
 	Geo Geo `yaml:"geo"`
 	// Limits protect the gateway itself.
@@ -118,6 +122,8 @@ type Local struct {
 	Admin Admin `yaml:"admin"`
 	// Metrics is the plain HTTP listener of /metrics, /healthz and /readyz.
 	Metrics MetricsListener `yaml:"metrics"`
+	// Tracing exports traces of requests.
+	Tracing Tracing `yaml:"tracing"`
 	// Workers are the inference servers of this zone. A zone may have several local instances: configure the
 	// same workers and the same gateways for each, and the live instances divide the workers among themselves.
 	Workers []WorkerEntry `yaml:"workers"`
@@ -226,6 +232,27 @@ type DecisionLog struct {
 	// Memory bounds the log in memory, in bytes. A request takes about 350 bytes; the oldest are dropped. 0: none is
 	// kept.
 	Memory int64 `yaml:"memory" default:"16777216"`
+}
+
+// Tracing configures the export of traces over OTLP. A trace has times, tokens, models, endpoints and predictions, and neither
+// prompts nor keys.
+type Tracing struct {
+	// Endpoint is the URL of the receiver, such as http://127.0.0.1:4317. https uses TLS. Empty: no traces.
+	Endpoint string `yaml:"endpoint"`
+	// Protocol of the export is grpc or http. Default: http if the endpoint's port is 4318, else grpc.
+	Protocol string `yaml:"protocol"`
+	// Sample is the share of requests without a traceparent header whose traces are exported, from 0 to 1.
+	Sample float64 `yaml:"sample" default:"0.01"`
+	// Errors exports the traces of failed, retried and resumed requests too, up to 50 per second.
+	Errors bool `yaml:"errors" default:"true"`
+	// FollowParent lets the traceparent header of a request decide whether it is sampled, as W3C Trace Context intends. If
+	// false, sample decides, and the header only names the trace. Set it to true in tiers behind a gateway.
+	FollowParent bool `yaml:"follow_parent" default:"true"`
+	// HeaderFiles are headers of the export by name, each with the file that contains its value, such as
+	// authorization. They are read at the start.
+	HeaderFiles map[string]string `yaml:"header_files"`
+	// CA is a file of the authorities that sign the receiver's certificate. Default: the machine's.
+	CA string `yaml:"ca"`
 }
 
 // UsageRecords configures the usage records of a gateway.

@@ -42,6 +42,7 @@ func (c *Global) findProblems() []Problem {
 	k.checkListenAddr("uplink.listen", c.Uplink.Listen, "udp", true)
 	k.checkWebhooks(c.Notifications)
 	k.checkAdmin(&c.Admin, &c.Metrics)
+	k.checkTracing(&c.Tracing)
 	return k.problems
 }
 
@@ -125,6 +126,7 @@ func (c *Regional) findProblems() []Problem {
 		k.addProblem("$.spec", "spec is for a gateway without a global tier, and globals names one", "take spec out and use `spillway apply`, or take globals out")
 	}
 	k.checkAdmin(&c.Admin, &c.Metrics)
+	k.checkTracing(&c.Tracing)
 	k.checkAccessLog(&c.AccessLog)
 	k.checkDecisions(&c.Decisions)
 	if c.Limits.MaxStreams < 1 {
@@ -165,6 +167,7 @@ func (c *Local) findProblems() []Problem {
 		k.addProblem("$.spec", "a zone behind gateways gets its spec from them", "take spec out and use `spillway apply`, or set http.plain and name no gateways")
 	}
 	k.checkAdmin(&c.Admin, &c.Metrics)
+	k.checkTracing(&c.Tracing)
 	k.checkAccessLog(&c.AccessLog)
 	k.checkDecisions(&c.Decisions)
 	if c.AccessLog.Path != "" && (!c.HTTP.Plain || c.Spec == "") {

@@ -111,7 +111,11 @@ func (p *placement) placeQuery(q *PlacementQuery, now time.Time, rng *rand.Rand,
 		rec.SetChosen(w.Name, rule.reason)
 	}
 	cached := int64(p.match.tokensOn(w.ID))
-	out := Choice{Index: int(at), ID: w.ID, Reason: rule.reason, PredictedTTFT: p.predictTTFT(at), CachedTokens: cached, KnownTokens: cached}
+	t := p.predictTerms(at)
+	out := Choice{
+		Index: int(at), ID: w.ID, Reason: rule.reason, PredictedTTFT: t.boundedTTFT(), CachedTokens: cached, KnownTokens: cached,
+		Considered: len(p.Workers), Terms: t.choiceTerms(),
+	}
 	if p.match.holdsLongest(w.ID) {
 		out.KnownTokens -= int64(p.match.suffixTokens)
 		out.LongestHolder, out.SoleHolder = true, p.match.index.HasSoleHolder()
@@ -145,6 +149,15 @@ type Choice struct {
 	KnownTokens int64
 	// LongestHolder is set if no worker is known to hold more of the prompt, SoleHolder if no other holds as much.
 	LongestHolder, SoleHolder bool
+	// Considered is the number of workers that the choice was made among, ineligible ones included.
+	Considered int
+	// Terms are the worker's predicted seconds, for every policy.
+	Terms ChoiceTerms
+}
+
+// ChoiceTerms are the predicted seconds of a chosen worker by term, as an explanation shows them.
+type ChoiceTerms struct {
+	Wait, Prefill, KVWait, Decode, Adapter float64
 }
 
 // Reasons of a choice without a worker.

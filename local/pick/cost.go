@@ -119,11 +119,28 @@ func (p *placement) predictCost(at int32) float64 {
 // predictTTFT returns the predicted time to first token on a candidate, in seconds, for every policy.
 func (p *placement) predictTTFT(at int32) float64 {
 	t := p.predictTerms(at)
+	return t.boundedTTFT()
+}
+
+// boundedTTFT returns ttftSeconds within the bounds of a prediction.
+func (t *costTerms) boundedTTFT() float64 {
 	s := t.ttftSeconds()
 	if math.IsNaN(s) {
 		return perfmodel.MaxPredictedSeconds
 	}
 	return max(0, min(s, perfmodel.MaxPredictedSeconds))
+}
+
+// choiceTerms returns the terms as an explanation shows them. A term that is not a number, from invalid learned parameters, is the
+// longest time that is predicted.
+func (t *costTerms) choiceTerms() ChoiceTerms {
+	bound := func(s float64) float64 {
+		if math.IsNaN(s) {
+			return perfmodel.MaxPredictedSeconds
+		}
+		return s
+	}
+	return ChoiceTerms{Wait: bound(t.wait), Prefill: bound(t.prefill), KVWait: bound(t.kvWait), Decode: bound(t.later + t.interference), Adapter: bound(t.adapter)}
 }
 
 // nearTieSlack is how much worse than the best cost a worker may be and still be drawn at random.
