@@ -117,7 +117,7 @@ func brokenShare(r *sim.RunResult, f *sim.Fault) float64 {
 		return ratioOrZero(region, region)
 	case sim.ZoneDead:
 		return ratioOrZero(zone, region)
-	case sim.WorkerDead, sim.WorkerStalled, sim.WorkerSlow:
+	case sim.WorkerDead, sim.WorkerStalled, sim.WorkerSlow, sim.WorkerRefuses, sim.WorkerCuts:
 		return ratioOrZero(float64(max(f.Workers, 1)), region)
 	}
 	return 0

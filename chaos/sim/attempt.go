@@ -42,7 +42,7 @@ func (wt *workerTier) submitToEngine(x *simulatedRequest, w *simulatedWorker) {
 	w.requestCount++
 	wt.result.Decisions++
 	wt.observer.recordAttempt(x)
-	if w.deathCauses > 0 {
+	if w.refusesConnections() {
 		wt.endLostAttempt(x, endConnectionLost, openai.CodeUpstream)
 		return
 	}
@@ -65,8 +65,30 @@ func (wt *workerTier) recordToken(x *simulatedRequest, s *gpu.Sequence, now time
 		wt.recordFirstToken(x, now)
 	}
 	x.lastTokenAt = wt.loop.now
-	if s.IsDone() {
+	switch {
+	case s.IsDone():
 		wt.loop.addEvent(event{at: wt.loop.now + int64(gpu.FinishTime), kind: evAnswerFinish, request: x})
+	case s.GeneratedTokens() == 1 && x.worker.cutsStream(x):
+		wt.cutStream(x, s)
+	}
+}
+
+// cutCheckInterval is how often a stream that its worker breaks is examined: an engine reports its first and its last token only.
+const cutCheckInterval = int64(5 * time.Millisecond)
+
+// cutStream breaks a stream once it has the tokens after which its worker cuts it.
+func (wt *workerTier) cutStream(x *simulatedRequest, s *gpu.Sequence) {
+	if x.ended || x.sequence != s || x.worker.cuts == nil {
+		return
+	}
+	x.worker.engine.SettleTo(wt.loop.currentTime())
+	switch {
+	case s.IsDone():
+	case s.GeneratedTokens() >= x.worker.cuts.AfterTokens:
+		x.cutByWorker = true
+		wt.queueGivenUp(x)
+	default:
+		wt.loop.addEvent(event{at: wt.loop.now + cutCheckInterval, kind: evCutDue, request: x, payload: s})
 	}
 }
 
@@ -168,6 +190,10 @@ func (wt *workerTier) cancelGivenUp() {
 			w.engine.Cancel(x.sequence)
 			wt.scheduleStep(w)
 		}
-		wt.endLostAttempt(x, endGivenUp, openai.CodeUpstream)
+		how := endGivenUp
+		if x.cutByWorker {
+			how, x.cutByWorker = endConnectionLost, false
+		}
+		wt.endLostAttempt(x, how, openai.CodeUpstream)
 	}
 }

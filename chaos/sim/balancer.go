@@ -167,7 +167,7 @@ type peerProbeResult struct {
 }
 
 func (bt *baselineTier) probeWorker(w *simulatedWorker) probeResult {
-	if w.deathCauses > 0 || w.zone.down {
+	if w.refusesConnections() || w.zone.down {
 		return probeResult{down: true}
 	}
 	w.engine.SettleTo(bt.loop.currentTime())

@@ -41,6 +41,7 @@ const (
 	evZoneDirectiveArrival                    // a gateway's directive arrives at an instance
 	evInjectFault                             // a fault is injected
 	evClearFault                              // a fault is cleared
+	evCutDue                                  // a worker may have sent the last token of a stream that it breaks
 	evWorkerReady                             // a restarted worker has loaded its model
 	evObserve                                 // the observer probes the fleet
 )

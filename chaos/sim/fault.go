@@ -17,6 +17,10 @@ const (
 	WorkerStalled FaultKind = "worker_stalled"
 	// WorkerSlow: its steps take Factor times as long.
 	WorkerSlow FaultKind = "worker_slow"
+	// WorkerRefuses: it resets new connections, also those of scrapes; running streams continue.
+	WorkerRefuses FaultKind = "worker_refuse"
+	// WorkerCuts: it breaks the connection of a Share of its streams after AfterTokens.
+	WorkerCuts FaultKind = "worker_die_midstream"
 	// ZoneDead: the zone's local tier and its workers are gone.
 	ZoneDead FaultKind = "zone_dead"
 	// RegionDead: the whole region is lost, including its gateways and its global node.
@@ -66,6 +70,9 @@ type Fault struct {
 	Over time.Duration
 	// Factor for WorkerSlow.
 	Factor float64
+	// Share of the requests and AfterTokens for WorkerCuts.
+	Share       float64
+	AfterTokens int
 	// Store is the rate in GB/s at which restarted workers load their weights, from their host's disk or the network,
 	// before their engines start and compile (gpu.WorkerProfile.ColdStart) and they serve. 0: they restart at once.
 	Store float64
@@ -78,7 +85,7 @@ type Fault struct {
 // FaultKinds lists the names of all faults.
 func FaultKinds() []FaultKind {
 	return []FaultKind{
-		WorkerDead, WorkerStalled, WorkerSlow, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalNodeDead, GlobalDead, Drain, Partition,
+		WorkerDead, WorkerStalled, WorkerSlow, WorkerRefuses, WorkerCuts, LocalDead, ZoneDead, GatewayDead, RegionDead, LeaderDead, GlobalNodeDead, GlobalDead, Drain, Partition,
 	}
 }
 
@@ -142,6 +149,9 @@ func (f *Fault) checkFault(fleet *Fleet, globalNodes int) error {
 	}
 	if n := zone.countWorkers(); ofWorker && (f.Worker < 0 || f.Workers < 0 || f.Worker+max(f.Workers, 1) > n) {
 		return fmt.Errorf("%s: workers %d to %d of zone %s/%s, which has %d: count from 0", f.Kind, f.Worker, f.Worker+max(f.Workers, 1)-1, f.Region, f.Zone, n)
+	}
+	if f.Kind == WorkerCuts && !(f.Share > 0 && f.Share <= 1 && f.AfterTokens > 0) {
+		return fmt.Errorf("worker_die_midstream of a share of %v after %d tokens: use a share above 0 up to 1, and 1 token or more", f.Share, f.AfterTokens)
 	}
 	if f.Kind == WorkerSlow && !(f.Factor >= 0.01 && f.Factor <= 1000) {
 		return fmt.Errorf("worker_slow by %v: use a factor of 0.01 to 1000", f.Factor)

@@ -107,6 +107,12 @@ func (fi *faultInjector) setWorkerFault(w *simulatedWorker, f *Fault, on bool) {
 	case WorkerStalled:
 		w.stallCauses += causeDelta(on)
 		fi.engines.scheduleStep(w)
+	case WorkerRefuses:
+		w.refuseCauses += causeDelta(on)
+	case WorkerCuts:
+		if w.cuts = nil; on {
+			w.cuts = f
+		}
 	case WorkerSlow:
 		factor := 1.0
 		if on {

@@ -41,6 +41,36 @@ func TestRestartedWorkersLoadTheirModel(t *testing.T) {
 	}
 }
 
+// TestRefusedConnectionsAndCutStreamsHarmNoRequest: a worker that refuses connections gets no requests once that is found, and its running
+// streams end by themselves. Streams that it cuts are resumed elsewhere.
+func TestRefusedConnectionsAndCutStreamsHarmNoRequest(t *testing.T) {
+	run := func(f Fault) (*RunResult, []PlacementDecision) {
+		s := chatScenario(t, 2, 3, 4)
+		f.At, f.For, f.Region, f.Zone = 10*time.Second, 20*time.Second, "here", "a"
+		s.Duration, s.GracePeriod, s.Faults = time.Minute, time.Minute, []Fault{f}
+		var list []PlacementDecision
+		s.OnDecision = func(d PlacementDecision) { list = append(list, d) }
+		r := runScenario(t, s)
+		if r.All.Completed != r.All.Sent {
+			t.Errorf("%s: %+v", f.Kind, r.All)
+		}
+		return r, list
+	}
+	r, list := run(Fault{Kind: WorkerRefuses})
+	sent := 0
+	for _, d := range decisionsBetween(list, 13*time.Second, 29*time.Second) {
+		if d.Worker == "w0001" {
+			sent++
+		}
+	}
+	if r.Retried == 0 || r.Resumed != 0 || sent > 0 {
+		t.Errorf("connections are refused: %d retried, %d resumed, %d sent there from 3 s on", r.Retried, r.Resumed, sent)
+	}
+	if r, _ := run(Fault{Kind: WorkerCuts, Share: .5, AfterTokens: 3}); r.Resumed == 0 || r.Retried != 0 {
+		t.Errorf("streams are cut: %d resumed, %d retried", r.Resumed, r.Retried)
+	}
+}
+
 // TestNoLeaderDuringElection: there is no leader for ElectionTime after the leader is lost or has no majority; the
 // new leader stays when the first node is back.
 func TestNoLeaderDuringElection(t *testing.T) {
@@ -346,6 +376,7 @@ func drawDyingFleet(t *rapid.T) Scenario {
 	for range rapid.IntRange(1, 6).Draw(t, "faults") {
 		x := drawFault(t, &f)
 		x.Kind = rapid.SampledFrom(FaultKinds()).Draw(t, "any kind")
+		x.Share, x.AfterTokens = .5, 3
 		if x.Kind != Partition {
 			x.From = ""
 		}

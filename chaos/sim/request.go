@@ -30,6 +30,7 @@ type simulatedRequest struct {
 	lastTokenAt     int64
 	predictedCached int64
 	priorTokens     int  // tokens of the answer by lost workers
+	cutByWorker     bool // its worker broke its stream: the attempt ends before the next event
 	restMoved       bool // a gateway has sent the rest of it elsewhere, and no token of that has arrived
 	gatewayResumed  bool // a gateway has resumed the stream, which it does once
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillway-lb/spillway/chaos/gpu"
 	"github.com/spillway-lb/spillway/geo"
 	"github.com/spillway-lb/spillway/global/steer"
 	"github.com/spillway-lb/spillway/internal/capacity"
@@ -176,6 +177,8 @@ func (r *simulation) handleEvent(e *event) error {
 		r.injector.setFault(e.index, e.kind == evInjectFault)
 	case evObserve:
 		r.observer.probeFleet()
+	case evCutDue:
+		r.engines.cutStream(e.request, e.payload.(*gpu.Sequence))
 	case evWorkerReady:
 		r.engines.setWorkerDead(r.topology.workers[e.index], false)
 	default:

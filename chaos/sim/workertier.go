@@ -24,6 +24,8 @@ type simulatedWorker struct {
 	costMicros   int64
 	deathCauses  int // active causes of its death
 	stallCauses  int
+	refuseCauses int
+	cuts         *Fault // the active WorkerCuts; nil: none
 	// slowdown of its group.
 	slowdown     float64
 	profile      gpu.WorkerProfile
@@ -32,6 +34,15 @@ type simulatedWorker struct {
 	model        string
 	// earlierCounters is what its engines counted before the last restart.
 	earlierCounters gpu.Counters
+}
+
+// refusesConnections reports whether new connections to the worker fail.
+func (w *simulatedWorker) refusesConnections() bool { return w.deathCauses > 0 || w.refuseCauses > 0 }
+
+// cutsStream reports whether the worker breaks a request's stream. Which requests it breaks does not depend on their order.
+func (w *simulatedWorker) cutsStream(x *simulatedRequest) bool {
+	f := w.cuts
+	return f != nil && float64(splitMix64(x.req.ID^uint64(w.index)<<40)>>11)/(1<<53) < f.Share
 }
 
 const noEvent = int64(1) << 62

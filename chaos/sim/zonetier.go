@@ -114,7 +114,7 @@ func (zt *zoneTier) startInstance(a *localInstance) error {
 		}
 	}
 	for _, s := range a.handles { // the first scrape, as when an Agent starts
-		if s.worker.deathCauses > 0 {
+		if s.worker.refusesConnections() {
 			continue
 		}
 		reading := s.worker.currentReading(now)
@@ -243,7 +243,7 @@ func (zt *zoneTier) scrapeWorker(at int32) {
 	now, p := zt.loop.currentTime(), &report.Reading{}
 	pages := s.instance.sim.Health.NextProbe(s.simWorker, now)
 	switch {
-	case s.worker.deathCauses > 0:
+	case s.worker.refusesConnections():
 	case pages == sched.HealthOnly: // the load stays as last read
 		*p, _ = s.simWorker.ScrapeState()
 		p.ReadAt = now
