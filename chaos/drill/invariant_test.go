@@ -82,7 +82,7 @@ func invariantCases() map[string]invariantCase {
 	load := steadyLoad(150 * second)
 	surge := testDrill(Step{Kind: SurgeKind, Scope: ScopeTenant, Target: batchTenant})
 	drain := testDrill(Step{Kind: DrainKind, Scope: fault.ScopeRegion, Target: "frankfurt"})
-	telemetry := testDrill(Step{Kind: fault.Partition, Scope: fault.ScopeRegion, Target: "frankfurt", Params: map[string]string{"class": "uplink"}})
+	telemetry := testDrill(Step{Kind: fault.Partition, Scope: fault.ScopeRegion, Target: "frankfurt", Params: map[string]string{"class": "uplink", "from": "g1"}})
 	answer := func(at time.Duration, node, client, region string, epoch uint64) Event {
 		return Event{At: at, Kind: DNSAnswered, Node: node, Text: client, Target: region, Number: epoch, Value: 5}
 	}
@@ -185,6 +185,34 @@ func TestEveryInvariantCanFail(t *testing.T) {
 	}
 	if len(invariantTable) != 32 {
 		t.Errorf("%d invariants, want 32", len(invariantTable))
+	}
+}
+
+// TestTotalLossOfReportsIsALoss: while some global node gets the reports of a region, no answer may leave it (I-23). When none does, the
+// region counts as lost, and all answers must leave it (I-2).
+func TestTotalLossOfReportsIsALoss(t *testing.T) {
+	answer := func(at time.Duration, region string) Event {
+		return Event{At: at, Kind: DNSAnswered, Node: "g1", Text: "frankfurt", Target: region, Number: 1}
+	}
+	stays := []Event{answer(49*second, "frankfurt"), answer(51*second, "frankfurt"), answer(56*second, "frankfurt")}
+	leaves := []Event{answer(49*second, "frankfurt"), answer(51*second, "tokyo"), answer(56*second, "tokyo")}
+	for _, c := range []struct {
+		from, direction string
+		events          []Event
+		want2, want23   InvariantStatus
+	}{
+		{"g1", "", stays, NothingToCheck, InvariantHeld},
+		{"g1", "", leaves, NothingToCheck, InvariantBroken},
+		{"", "", stays, InvariantBroken, NothingToCheck},
+		{"global", "", stays, InvariantBroken, NothingToCheck},
+		{"global", "out", leaves, InvariantHeld, NothingToCheck},
+		{"global", "in", leaves, NothingToCheck, InvariantBroken},
+	} {
+		f := testDrill(Step{Kind: fault.Partition, Scope: fault.ScopeRegion, Target: "frankfurt", Params: map[string]string{"class": "uplink", "from": c.from, "direction": c.direction}})
+		list := CheckInvariants(f, makeLog(c.events...))
+		if list[1].Status != c.want2 || list[22].Status != c.want23 {
+			t.Errorf("reports cut from %q, direction %q: I-2 %s and I-23 %s, want %s and %s", c.from, c.direction, list[1].Status, list[22].Status, c.want2, c.want23)
+		}
 	}
 }
 

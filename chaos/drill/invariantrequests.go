@@ -143,12 +143,15 @@ func checkBreakers(r *runFacts, c *invariantCount) {
 	})
 }
 
-// isTelemetryCut reports whether a step cuts reports alone.
+// isTelemetryCut reports whether a step cuts the reports of a region from some of the global nodes, and nothing else. A cut from all of
+// them is not one: what no observer reaches counts as lost, and leaves the answers within 2 s (failure rules of the design). Nothing
+// that the global tier receives distinguishes it from the loss of a region.
 func isTelemetryCut(s *Step) bool {
-	return s.Kind == fault.Partition && s.Params["class"] == "uplink" && s.Scope == fault.ScopeRegion
+	return s.Kind == fault.Partition && s.Params["class"] == "uplink" && s.Scope == fault.ScopeRegion && !s.silencesRegion()
 }
 
-// checkStaticStability: while only the reports of a region are lost, the first answers after the cut still name it.
+// checkStaticStability: while any global node receives the reports of a region, the first answers of all of them after the cut still
+// name it.
 func checkStaticStability(r *runFacts, c *invariantCount) {
 	const atOnce = 2 * time.Second
 	for i := range r.file.Steps {

@@ -84,12 +84,22 @@ func (l *Ladder) FindRung(name string) *Rung {
 func brokenRegions(f *DrillFile) (out []string) {
 	for i := range f.Steps {
 		s := &f.Steps[i]
-		lost := s.Kind == fault.RegionDead || s.Kind == DrainKind || s.Kind == fault.GatewayDead
-		if lost && s.Scope == fault.ScopeRegion && !slices.Contains(out, s.Target) {
+		if s.takesRegionAway() && !slices.Contains(out, s.Target) {
 			out = append(out, s.Target)
 		}
 	}
 	return out
+}
+
+// takesRegionAway reports whether DNS answers must leave the step's region while it is active.
+func (s *Step) takesRegionAway() bool {
+	return s.Scope == fault.ScopeRegion && (s.Kind == fault.RegionDead || s.Kind == DrainKind || s.Kind == fault.GatewayDead || s.silencesRegion())
+}
+
+// silencesRegion reports whether a step cuts the reports of a region from all global nodes, and not its clients from it.
+func (s *Step) silencesRegion() bool {
+	from := s.Params["from"]
+	return s.Kind == fault.Partition && s.Params["class"] == "uplink" && s.Params["direction"] != fault.DirectionIn && (from == "" || from == "global")
 }
 
 const notApplicable = "does not apply: the fault takes no region from the answers"

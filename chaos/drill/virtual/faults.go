@@ -91,7 +91,8 @@ func (b *faultBuilder) addStep(i int, s *drill.Step) error {
 		return b.addProcess(i, s)
 	case fault.Partition, drill.DNSPartition:
 		return b.addPartition(i, s)
-	case fault.WorkerDead, fault.WorkerStalled, fault.WorkerHang, fault.WorkerSlow, fault.WorkerThermal, fault.WorkerTrickle, fault.WorkerOOM, fault.WorkerSpot, fault.WorkerColdStart:
+	case fault.WorkerDead, fault.WorkerStalled, fault.WorkerHang, fault.WorkerSlow, fault.WorkerThermal, fault.WorkerTrickle, fault.WorkerOOM, fault.WorkerSpot, fault.WorkerColdStart,
+		fault.WorkerRefuse, fault.WorkerDieStream:
 		return b.addWorkers(i, s)
 	default:
 		return fmt.Errorf("it has no fault %s", s.Kind)
@@ -196,6 +197,12 @@ func trafficOfClass(class, direction string) ([]sim.Traffic, error) {
 
 func (b *faultBuilder) addPartition(i int, s *drill.Step) error {
 	f := sim.Fault{Kind: sim.Partition, Region: s.Target, From: s.Params["from"]}
+	if i := slices.Index(b.globals, f.From); i >= 0 {
+		if c := s.Params["class"]; c != "uplink" && c != "raft" {
+			return fmt.Errorf("it cuts only uplinks or Raft links from one global node: a node has the other links of its region")
+		}
+		f.From = nodeRegions(b.file)[i]
+	}
 	direction := cmpOr(s.Params["direction"], fault.DirectionBoth)
 	switch {
 	case s.Kind == drill.DNSPartition:
@@ -279,6 +286,18 @@ func (b *faultBuilder) addWorkers(i int, s *drill.Step) error {
 	case fault.WorkerTrickle:
 		f.Kind, f.Factor = sim.WorkerSlow, trickleFactor
 		b.addNote("one token a second is a slow-down by %d", trickleFactor)
+	case fault.WorkerRefuse:
+		f.Kind = sim.WorkerRefuses
+	case fault.WorkerDieStream:
+		share, err := strconv.ParseFloat(cmpOr(s.Params["share"], "1"), 64)
+		if err != nil {
+			return fmt.Errorf("share %q: %w", s.Params["share"], err)
+		}
+		after, err := strconv.Atoi(cmpOr(s.Params["after_tokens"], "1"))
+		if err != nil {
+			return fmt.Errorf("after_tokens %q: %w", s.Params["after_tokens"], err)
+		}
+		f.Kind, f.Share, f.AfterTokens = sim.WorkerCuts, share, after
 	case fault.WorkerOOM:
 		b.addNote("running out of memory is the death of the worker's process")
 	case fault.WorkerSpot:

@@ -93,6 +93,11 @@ func TestCatalogueHolds(t *testing.T) {
 			v := drill.Judge(f, l)
 			if f.Open == "" && v.Outcome != drill.Passed || f.Open != "" && v.Outcome != drill.FailedHypothesis {
 				t.Errorf("%s: %s (open finding: %q)", v.Outcome, v.Why, f.Open)
+				for _, in := range v.Invariants {
+					if in.Status == drill.InvariantBroken {
+						t.Errorf("%s is broken: %s", in.ID, in.First)
+					}
+				}
 			}
 			held := 0
 			for _, in := range v.Invariants {
