@@ -65,7 +65,7 @@ forbids the run, 4 void (the machine was too busy to judge), 6 interrupted.`,
 	}
 	cmd.AddCommand(
 		newDrillListCommand(), newDrillShowCommand(), newDrillFaultsCommand(), newDrillCheckCommand(), newDrillPlanCommand(), newDrillRunCommand(), newDrillReplayCommand(),
-		newDrillReportCommand(), newDrillVerifyCommand(), newDrillAbortCommand(), newDrillStopAllCommand(), newDrillAllowCommand(),
+		newDrillReportCommand(), newDrillVerifyCommand(), newDrillAbortCommand(), newDrillStopAllCommand(), newDrillAllowCommand(), newDrillSoakCommand(),
 	)
 	return cmd
 }
