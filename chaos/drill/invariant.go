@@ -162,7 +162,7 @@ const (
 func checkNoBrokenRegion(r *runFacts, c *invariantCount) {
 	for i := range r.file.Steps {
 		s := &r.file.Steps[i]
-		if !s.takesRegionAway() {
+		if !takesRegionAway(s) {
 			continue
 		}
 		bound := lossBound

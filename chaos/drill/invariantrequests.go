@@ -147,7 +147,7 @@ func checkBreakers(r *runFacts, c *invariantCount) {
 // them is not one: what no observer reaches counts as lost, and leaves the answers within 2 s (failure rules of the design). Nothing
 // that the global tier receives distinguishes it from the loss of a region.
 func isTelemetryCut(s *Step) bool {
-	return s.Kind == fault.Partition && s.Params["class"] == "uplink" && s.Scope == fault.ScopeRegion && !s.silencesRegion()
+	return s.Kind == fault.Partition && s.Params["class"] == "uplink" && s.Scope == fault.ScopeRegion && !silencesRegion(s)
 }
 
 // checkStaticStability: while any global node receives the reports of a region, the first answers of all of them after the cut still

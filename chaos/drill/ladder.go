@@ -84,7 +84,7 @@ func (l *Ladder) FindRung(name string) *Rung {
 func brokenRegions(f *DrillFile) (out []string) {
 	for i := range f.Steps {
 		s := &f.Steps[i]
-		if s.takesRegionAway() && !slices.Contains(out, s.Target) {
+		if takesRegionAway(s) && !slices.Contains(out, s.Target) {
 			out = append(out, s.Target)
 		}
 	}
@@ -92,12 +92,12 @@ func brokenRegions(f *DrillFile) (out []string) {
 }
 
 // takesRegionAway reports whether DNS answers must leave the step's region while it is active.
-func (s *Step) takesRegionAway() bool {
-	return s.Scope == fault.ScopeRegion && (s.Kind == fault.RegionDead || s.Kind == DrainKind || s.Kind == fault.GatewayDead || s.silencesRegion())
+func takesRegionAway(s *Step) bool {
+	return s.Scope == fault.ScopeRegion && (s.Kind == fault.RegionDead || s.Kind == DrainKind || s.Kind == fault.GatewayDead || silencesRegion(s))
 }
 
 // silencesRegion reports whether a step cuts the reports of a region from all global nodes, and not its clients from it.
-func (s *Step) silencesRegion() bool {
+func silencesRegion(s *Step) bool {
 	from := s.Params["from"]
 	return s.Kind == fault.Partition && s.Params["class"] == "uplink" && s.Params["direction"] != fault.DirectionIn && (from == "" || from == "global")
 }

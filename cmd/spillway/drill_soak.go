@@ -25,7 +25,7 @@ func newDrillSoakCommand() *cobra.Command {
 		Use:   "soak",
 		Short: "Run random drills in the simulator, and see that no faults break an invariant",
 		Long: `Run random drills in the simulator: up to four faults on a small fleet, each drill from its seed alone. Every run is judged by the invariants
-that hold whatever the faults are. For a seed that fails, the command that replays it is printed; the same seed gives the same run.`,
+that hold under any faults. For a seed that fails, the command that replays it is printed; the same seed gives the same run.`,
 		Example: "  spillway drill soak\n  spillway drill soak --from 1001 --seeds 100000\n  spillway drill soak --from 267 --seeds 1 --show",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -7,7 +7,7 @@ import "time"
 const (
 	// warmUp is the time before the steady state.
 	warmUp = 2 * time.Second
-	// firstFault is the earliest time of a fault: 5 s of steady state after the warm-up. Raising it makes seeds dearer.
+	// firstFault is the earliest time of a fault: 5 s of steady state after the warm-up. Raising it makes seeds more expensive.
 	firstFault = 7 * time.Second
 	// faultSpread is the time in which faults begin.
 	faultSpread = 4 * time.Second

@@ -25,7 +25,7 @@ func MakeDrill(seed uint64) *drill.DrillFile {
 	rng := rand.New(rand.NewPCG(seed, 0x50a4))
 	m := &drillMaker{rng: rng, taken: map[string]bool{}, file: &drill.DrillFile{
 		Name: fmt.Sprintf("soak-%d", seed), Title: fmt.Sprintf("Random faults of seed %d", seed),
-		Hypothesis: []string{"Every invariant of the soak holds, whatever the faults are."},
+		Hypothesis: []string{"Every invariant of the soak holds under any faults."},
 		Fleet:      drill.FleetShape{Regions: 2 + rng.IntN(2), Zones: 1 + rng.IntN(2), Workers: 2, Gateways: 1 + rng.IntN(2), Locals: 1 + rng.IntN(2)},
 		Load:       drill.LoadShape{Rate: float64(2 + rng.IntN(5)), WarmUp: warmUp, PromptTokens: 200, AnswerTokens: 10 + rng.IntN(40), Seed: 1},
 		SLO:        drill.SLOTarget{TTFT: 2 * time.Second, TPOT: 100 * time.Millisecond},

@@ -10,7 +10,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/drill/virtual"
 )
 
-// judgedInvariants hold whatever the faults are. The others compare figures of few requests (I-19, I-20, I-32), need a healthy
+// judgedInvariants hold under any faults. The others compare figures of few requests (I-19, I-20, I-32), need a healthy
 // node at the right place (I-2, I-23, which drills of the catalogue judge), or are not observable in the simulator.
 var judgedInvariants = []string{"I-1", "I-3", "I-4", "I-5", "I-12", "I-13", "I-14", "I-15", "I-16", "I-18", "I-31"}
 
