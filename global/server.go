@@ -283,7 +283,7 @@ func (s *Server) listenTCP(addr string) (net.Listener, error) {
 
 func (s *Server) openAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
-		Role: "global", Node: s.cfg.Name, Fleet: admin.FleetOf(s.cfg.Certs, s.cfg.Name),
+		Role: "global", Version: s.cfg.Version, Node: s.cfg.Name, Fleet: admin.FleetOf(s.cfg.Certs, s.cfg.Name),
 		Socket: s.cfg.AdminSocket, Listen: s.cfg.AdminListen, Metrics: s.cfg.MetricsListen, Grants: s.cfg.AdminGrants, Certs: s.cfg.Certs,
 		Backend: s.adminBackend(), Gatherer: s.cfg.Registry, Certificates: s.certificateExpiries, Log: s.log,
 	})

@@ -42,7 +42,7 @@ func (a *Agent) AdminBackend() admin.Backend {
 // newAdminServer opens the admin interface: status, explain, metrics and readiness of this instance.
 func (a *Agent) newAdminServer() (*admin.Server, error) {
 	return admin.New(admin.Config{
-		Role: "local", Node: a.path().String(), Fleet: admin.FleetOf(a.fleetCerts(), a.path().String()+" "+a.cfg.AdminSocket),
+		Role: "local", Version: a.cfg.Version, Node: a.path().String(), Fleet: admin.FleetOf(a.fleetCerts(), a.path().String()+" "+a.cfg.AdminSocket),
 		Socket: a.cfg.AdminSocket, Listen: a.cfg.AdminListen, Metrics: a.cfg.MetricsListen, Grants: a.cfg.AdminGrants,
 		Certs: a.cfg.Certs, Gatherer: a.cfg.Registry, Certificates: a.certificateExpiries, Log: a.log,
 		Backend: a.AdminBackend(),

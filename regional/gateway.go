@@ -102,7 +102,7 @@ func (g *Gateway) openComponents() (err error) {
 		return err
 	}
 	g.admin, err = admin.New(admin.Config{
-		Role: "regional", Node: g.cfg.Region + "/" + g.cfg.Name, Fleet: g.cfg.Certs.Fleet(),
+		Role: "regional", Version: g.cfg.Version, Node: g.cfg.Region + "/" + g.cfg.Name, Fleet: g.cfg.Certs.Fleet(),
 		Socket: g.cfg.AdminSocket, Listen: g.cfg.AdminListen, Metrics: g.cfg.MetricsListen, Grants: g.cfg.AdminGrants,
 		Certs: cmp.Or(g.cfg.AdminCerts, g.cfg.Certs), Backend: g.operations.adminBackend(), Gatherer: g.metricsGatherer(), Certificates: g.listCertExpiries, Log: g.log,
 	})

@@ -31,6 +31,9 @@ type adminTarget struct {
 	tokenFile                 string
 
 	cmd          *cobra.Command
+	contextName  string                       // --context
+	resolved     bool                         // the context and the environment are applied
+	origin       string                       // " of context NAME" if the servers are a context's
 	asked        string                       // server that printAskedNode named last
 	runningNodes map[string]admin.RunningNode // nodes on this machine, by server address
 }
@@ -38,22 +41,27 @@ type adminTarget struct {
 func (t *adminTarget) addFlags(cmd *cobra.Command) {
 	t.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&t.servers, "server", os.Getenv("SPILLWAY_SERVER"), "admin addresses to try in order, comma-separated: unix:///path/to.sock or https://host:port\n(default $SPILLWAY_SERVER, then this user's nodes on this machine, or for root the services of systemd: global nodes, else gateways, else local instances)")
-	f.StringVar(&t.certFile, "cert", os.Getenv("SPILLWAY_CERT"), "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
-	f.StringVar(&t.keyFile, "key", os.Getenv("SPILLWAY_KEY"), "private key of --cert (PEM; default $SPILLWAY_KEY)")
-	f.StringVar(&t.tokenFile, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file with a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
-	f.StringVar(&t.caFile, "ca", os.Getenv("SPILLWAY_CA"), "CA of the nodes' certificates (PEM; default $SPILLWAY_CA)")
+	f.StringVar(&t.servers, "server", "", "admin addresses to try in order, comma-separated: unix:///path/to.sock or https://host:port\n(default: the context, then $SPILLWAY_SERVER, then this user's nodes on this machine, or for root the services of systemd: global nodes, else gateways, else local instances)")
+	f.StringVar(&t.contextName, "context", "", "context to use, of those that `spillway context list` shows (default $SPILLWAY_CONTEXT, then the current one)")
+	panicOnError(cmd.RegisterFlagCompletionFunc("context", completeContextNames))
+	f.StringVar(&t.certFile, "cert", "", "operator certificate for https servers (PEM; default $SPILLWAY_CERT)")
+	f.StringVar(&t.keyFile, "key", "", "private key of --cert (PEM; default $SPILLWAY_KEY)")
+	f.StringVar(&t.tokenFile, "token-file", "", "file with a bearer token for https servers, instead of a certificate (default $SPILLWAY_TOKEN_FILE)")
+	f.StringVar(&t.caFile, "ca", "", "CA of the nodes' certificates (PEM; default $SPILLWAY_CA)")
 }
 
 // callNode runs f with the first server that answers a probe. A read without an answer is repeated at the next server. A
 // write is sent once; if its answer does not arrive, the outcome is reported as unknown.
 func (t *adminTarget) callNode(ctx context.Context, f func(context.Context, *admin.Client) error) error {
+	if err := t.resolveTarget(); err != nil {
+		return err
+	}
 	servers, err := t.listServers(ctx)
 	if err != nil {
 		return err
 	}
 	if len(servers) == 0 {
-		return errors.New("no node found: this user runs no Spillway node on this machine\nhint: start one with `spillway demo`, or name one with --server or SPILLWAY_SERVER; root also finds the services of systemd")
+		return &exitCodeError{errors.New("no node found: this user runs no Spillway node on this machine\nhint: start one with `spillway demo`, or name one with --server or SPILLWAY_SERVER; root also finds the services of systemd"), exitUnreachable}
 	}
 	certs, err := t.loadCerts()
 	if err != nil {
@@ -83,11 +91,11 @@ func (t *adminTarget) callNode(ctx context.Context, f func(context.Context, *adm
 			return &unknownOutcomeError{err: err, checkCommand: t.suggestCheckCommand()}
 		}
 		if noAnswer == nil {
-			return err
+			return t.explainRefusal(err)
 		}
 		failures = append(failures, err.Error())
 	}
-	return fmt.Errorf("cannot connect to any node:\n  %s\nhint: is a node running? `spillway demo` starts a demo fleet", strings.Join(failures, "\n  "))
+	return &exitCodeError{fmt.Errorf("cannot connect to any node%s:\n  %s\nhint: is a node running? `spillway demo` starts a demo fleet", t.origin, strings.Join(failures, "\n  ")), exitUnreachable}
 }
 
 // unknownOutcomeError reports a change that was sent and may or may not have been made.
@@ -130,9 +138,9 @@ func (t *adminTarget) dialNode(server string, certs *identity.Certs) (*admin.Cli
 	if t.tokenFile == "" || !strings.HasPrefix(server, "https://") {
 		return admin.Dial(server, certs)
 	}
-	token, err := os.ReadFile(t.tokenFile)
+	token, err := readTokenFile(t.tokenFile, time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("reading the token: %w", err)
+		return nil, err
 	}
 	pem, err := os.ReadFile(t.caFile)
 	if err != nil {
@@ -142,7 +150,7 @@ func (t *adminTarget) dialNode(server string, certs *identity.Certs) (*admin.Cli
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("%s contains no PEM certificate", t.caFile)
 	}
-	return admin.DialToken(server, roots, strings.TrimSpace(string(token)))
+	return admin.DialToken(server, roots, token)
 }
 
 // checkReachable opens a connection to a server and closes it without sending anything.
@@ -168,7 +176,8 @@ func (t *adminTarget) loadCerts() (*identity.Certs, error) {
 	if t.certFile == "" && t.keyFile == "" && (t.caFile == "" || t.tokenFile != "") {
 		return nil, nil
 	}
-	return identity.LoadCerts(identity.CertFiles{Cert: t.certFile, Key: t.keyFile, CA: t.caFile}, nil)
+	certs, err := identity.LoadCerts(identity.CertFiles{Cert: t.certFile, Key: t.keyFile, CA: t.caFile}, nil)
+	return certs, explainCertificateError(t.certFile, err)
 }
 
 // listServers returns the servers of --server. Without it, it returns those of the fleet that runs on this machine: its global

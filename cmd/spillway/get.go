@@ -87,8 +87,8 @@ queues: name its admin socket with --server if several run on this machine. Colu
 
 // chooseLocalInstance selects the only local instance on this machine if --server names none.
 func (t *adminTarget) chooseLocalInstance(ctx context.Context) error {
-	if t.servers != "" {
-		return nil
+	if err := t.resolveTarget(); err != nil || t.servers != "" {
+		return err
 	}
 	nodes, err := admin.ListRunning(ctx)
 	if err != nil {

@@ -37,6 +37,12 @@ func main() {
 const (
 	// exitUsage is the exit code for a mistake in the command line: nothing was sent.
 	exitUsage = 2
+	// exitUnreachable is the exit code if no node answers.
+	exitUnreachable = 7
+	// exitDenied is the exit code for a login that has expired, is not accepted or does not have the role.
+	exitDenied = 8
+	// exitWrongServer is the exit code if the node's tier or release does not support the command.
+	exitWrongServer = 9
 	// exitOutcomeUnknown is the exit code for a change that may or may not have been made.
 	exitOutcomeUnknown = 5
 )
@@ -105,8 +111,9 @@ Run one tier:           spillway global|regional|local -c FILE
 Inspect:                spillway status, spillway explain
 Change:                 spillway apply, spillway drain, spillway undrain
 
-Exit codes: 0 success, 1 error, 5 unknown outcome: a change was sent and no answer came back, so it may or may not be in
-force. The message then names the command that shows it.`,
+Exit codes: 0 success, 1 error, 2 mistake in the command line, 5 unknown outcome: a change was sent and no answer came back,
+so it may or may not be in force; the message then names the command that shows it. 7 no node answers, 8 the login has
+expired or lacks the role, 9 the node's tier or release does not support the command.`,
 		Version:       readBuildInfo().format(), // of --version
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -125,7 +132,7 @@ force. The message then names the command that shows it.`,
 	root.AddCommand(
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
-		newGetCommand(), newDescribeCommand(),
+		newGetCommand(), newDescribeCommand(), newContextCommand(),
 		newStatusCommand(), newConsoleCommand(), newExplainCommand(), newTraceCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),

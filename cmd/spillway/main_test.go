@@ -31,6 +31,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run")) // scripts do not find other nodes of this user
+			e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, "config"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -156,7 +157,7 @@ func TestUnknownOutcomeOfAChangeIsReported(t *testing.T) {
 		{"tickets rotate", cut, []string{"tickets", "rotate"}, exitOutcomeUnknown, "spillway audit"},
 		{"the cluster does not know", say(*admin.UnknownOutcomeError("no answer from the leader")), []string{"drain", "region", "tokyo"}, exitOutcomeUnknown, "no answer from the leader"},
 		{"a refusal", say(*admin.ConflictError("refused", "")), []string{"drain", "region", "tokyo"}, 1, ""},
-		{"a read", cut, []string{"get", "drains"}, 1, ""},
+		{"a read", cut, []string{"get", "drains"}, exitUnreachable, ""},
 	} {
 		root := newRootCommand()
 		root.SetArgs(append(c.args, "--server", serve(strconv.Itoa(i)+".sock", c.reply)))

@@ -27,7 +27,7 @@ func startScriptNode(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: node global|regional|local NAME")
 	}
 	n := &scriptNode{ts, ts.MkAbs(".")}
-	socket := filepath.Join(n.dir, args[1]+".sock")
+	socket := filepath.Join(n.dir, filepath.Base(args[1])+".sock")
 	s, err := admin.New(admin.Config{Socket: socket, Role: args[0], Node: args[1], Fleet: "script", Backend: n.makeBackend()})
 	ts.Check(err)
 	ts.Check(s.Start(context.Background()))

@@ -196,7 +196,7 @@ func callNode[A any](ctx context.Context, c *Client, method, path string, body a
 	defer resp.Body.Close()
 	r := io.LimitReader(resp.Body, maxAnswerBytes)
 	if resp.StatusCode/100 != 2 {
-		return nil, decodeRefusal(resp.StatusCode, r)
+		return nil, decodeRefusal(resp, r)
 	}
 	out := new(A)
 	if err := json.NewDecoder(r).Decode(out); err != nil {
@@ -215,14 +215,22 @@ func (c *Client) explainUnreachable(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to open %s: only the user that runs the node may", c.server)
 	}
+	invalid, authority := x509.CertificateInvalidError{}, x509.UnknownAuthorityError{}
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("the certificate of %s has expired, or a clock is wrong: renew tls.cert at the node: %w", c.server, err)
+	case errors.As(err, &authority):
+		return fmt.Errorf("the certificate of %s is of another CA than --ca: check that the server and the CA belong to the same fleet: %w", c.server, err)
+	}
 	return fmt.Errorf("calling %s: %w", c.server, err)
 }
 
-func decodeRefusal(status int, body io.Reader) error {
+func decodeRefusal(resp *http.Response, body io.Reader) error {
 	var e envelope
 	if err := json.NewDecoder(body).Decode(&e); err != nil || e.Error == nil {
-		return fmt.Errorf("the node answered %d %s without a reason", status, http.StatusText(status))
+		return fmt.Errorf("the node answered %d %s without a reason", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
-	e.Error.Status = status
+	e.Error.Status = resp.StatusCode
+	e.Error.ServerRole, e.Error.ServerNode, e.Error.ServerVersion = resp.Header.Get(headerRole), resp.Header.Get(headerNode), resp.Header.Get(headerVersion)
 	return e.Error
 }

@@ -30,7 +30,26 @@ const paramLinearizable = "linearizable"
 const maxBodyBytes = 8 << 20
 
 // apiHandler returns the handler of the API. The listener has authenticated the caller; each route checks its role.
-func (s *Server) apiHandler() http.Handler { return refuseCrossSite(s.apiMux()) }
+func (s *Server) apiHandler() http.Handler { return s.identifyNode(refuseCrossSite(s.apiMux())) }
+
+// Headers of every answer to an operator: the node that answers and its release.
+const (
+	headerRole    = "Spillway-Role"
+	headerNode    = "Spillway-Node"
+	headerVersion = "Spillway-Version"
+)
+
+// identifyNode adds the headers that name the node to the answers of a handler.
+func (s *Server) identifyNode(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{headerRole: s.cfg.Role, headerNode: s.cfg.Node, headerVersion: s.cfg.Version} {
+			if value != "" {
+				w.Header().Set(name, value)
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
 
 func (s *Server) apiMux() http.Handler {
 	mux := s.publicMux()
@@ -179,7 +198,13 @@ func writeError(w http.ResponseWriter, err error) {
 
 // Error is the answer to a failed call: what happened and what to do.
 type Error struct {
-	Status  int    `json:"-"` // HTTP status
+	Status int `json:"-"` // HTTP status
+	// ServerRole, ServerNode and ServerVersion are those of the node that answered, for a Client; empty for a node of an
+	// earlier release.
+	ServerRole    string `json:"-"`
+	ServerNode    string `json:"-"`
+	ServerVersion string `json:"-"`
+
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 	// Unknown reports that the change may have been made, or may still be made.

@@ -192,7 +192,7 @@ func (c *Client) callWithArchive(ctx context.Context, method, path string, in io
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return decodeRefusal(resp.StatusCode, io.LimitReader(resp.Body, maxAnswerBytes))
+		return decodeRefusal(resp, io.LimitReader(resp.Body, maxAnswerBytes))
 	}
 	if method == http.MethodGet && !strings.HasPrefix(resp.Header.Get("Content-Type"), archiveContentType) {
 		return fmt.Errorf("%s is of an earlier release, which sends archives in another format: use the spillway command of that release", c.server)

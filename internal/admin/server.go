@@ -28,6 +28,8 @@ type Config struct {
 	Socket string
 	// Role, Node and Fleet identify the node in the runtime folder, where the commands on this machine find it.
 	Role, Node, Fleet string
+	// Version is the release, for the errors of commands of other releases.
+	Version string
 	// Listen is host:port for operators on other machines, who authenticate by certificate or token. Empty: none.
 	Listen string
 	// Metrics is host:port for /metrics, /healthz and /readyz, by plain HTTP. Empty: none.
