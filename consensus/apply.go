@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // resultCode is the outcome of a command.
@@ -34,6 +35,8 @@ type stateChecks struct {
 	spec, plan func(prev, next []byte) error
 	// holdTimes returns how long resolvers cache the answers of a spec. It is a pure function and may be nil.
 	holdTimes func(spec []byte) HoldTimes
+	// drainRules returns the safety rules of a spec at a time. It is a pure function and may be nil.
+	drainRules func(spec []byte, at time.Time) DrainRules
 }
 
 // logEntry is a committed log entry.
@@ -75,7 +78,7 @@ func (s *State) applyCommand(c command, k stateChecks) commandResult {
 	case kindPutPlan:
 		return s.putPlan(c, k.plan)
 	case kindPutDrain:
-		return s.putDrain(c)
+		return s.putDrain(c, k)
 	case kindDeleteDrain:
 		return s.deleteDrain(c)
 	case kindExpireDrains:
@@ -95,6 +98,8 @@ func (s *State) applyCommand(c command, k stateChecks) commandResult {
 		return s.endRollout(c)
 	case kindRolloutProgress:
 		return s.recordRolloutProgress(c)
+	case kindStopLever:
+		return s.changeStopLever(c)
 	}
 	return newRefusal("%v", errUnknownKind)
 }
@@ -146,7 +151,9 @@ func (s *State) putPlan(c command, check func(prev, next []byte) error) commandR
 	return commandResult{Code: codeOK, Value: s.PlanEpoch}
 }
 
-func (s *State) putDrain(c command) commandResult {
+// putDrain also applies the safety rules of the spec in force. Logs of releases without these rules contain no spec
+// with them, so they replay unchanged.
+func (s *State) putDrain(c command, k stateChecks) commandResult {
 	at, found := s.findDrain(c.Path)
 	switch {
 	case c.Path == "":
@@ -156,7 +163,10 @@ func (s *State) putDrain(c command) commandResult {
 	case !found && len(s.Drains) >= maxDrains:
 		return newRefusal("%d drains are in force, which is the limit: end some with `spillway undrain` first", maxDrains)
 	}
-	d := Drain{Path: c.Path, Until: c.Until, Reason: c.Reason, Actor: c.Actor, At: c.At, Over: max(c.Over, 0)}
+	if err := checkDrainRules(s, c, callDrainRules(k.drainRules, s.Spec, c.At)); err != nil {
+		return newRefusal("%v", err)
+	}
+	d := Drain{Path: c.Path, Until: c.Until, Reason: c.Reason, Actor: c.Actor, At: c.At, Over: max(c.Over, 0), Drill: c.Drill, Takes: mergeDrainTakes(s.drainsInForce(c.At, ""), c.Path, c.Takes)}
 	drains := slices.Clone(s.Drains)
 	if found {
 		drains[at] = d

@@ -85,10 +85,17 @@ func (s *State) describeChange(c command) (action, subject string) {
 		}
 		return "apply", "spec " + strconv.FormatUint(s.SpecVersion, 10)
 	case kindPutDrain:
-		if c.Until.IsZero() {
-			return "drain", c.Path
+		action, subject = "drain", c.Path
+		if !c.Until.IsZero() {
+			action = "drain until " + c.Until.Format(time.RFC3339)
 		}
-		return "drain until " + c.Until.Format(time.RFC3339), c.Path
+		if c.Drill != "" {
+			subject += " for drill " + c.Drill
+		}
+		if c.OverrideRules {
+			action += " (safety rules overridden)"
+		}
+		return action, subject
 	case kindDeleteDrain:
 		return "undrain", c.Path
 	case kindRotateKey:
@@ -99,6 +106,8 @@ func (s *State) describeChange(c command) (action, subject string) {
 		return "tickets purge", ""
 	case kindAuditNote:
 		return c.Action, c.Path
+	case kindStopLever:
+		return c.Action, "drills and drains"
 	case kindChangeSigning:
 		if s.Signing == nil {
 			return "dnssec " + c.Action, c.Path + " is not signed any more"

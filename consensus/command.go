@@ -23,6 +23,9 @@ const (
 	kindEndRollout      commandKind = 10 // the end of a stage that leaves the spec in force unchanged
 	kindRolloutProgress commandKind = 11
 	kindPurgeKeys       commandKind = 12 // a new ticket key that replaces all others
+	kindStopLever       commandKind = 13 // stops all drills and drains, or allows them again
+
+	lastKind = kindStopLever
 
 	kindPendingVoter commandKind = kindOptional | 1 // adds or removes a pending voter: see State.PendingVoters
 
@@ -65,6 +68,12 @@ type command struct {
 	DrainsVersion uint64        `json:"seen,omitempty"`   // drainsVersion that a drain was checked against; 0, and nodes of earlier releases: none
 	PreChecked    bool          `json:"judged,omitempty"` // the leader checked the body against what it is based on
 
+	// What a drain's proposer reports for the safety rules, see DrainRules.
+	Drill         string       `json:"drill,omitempty"`     // the drill that the drain belongs to
+	OverrideRules bool         `json:"override,omitempty"`  // an operator overrides the rules
+	Takes         []ModelShare `json:"takes,omitempty"`     // the capacity that the drain takes away
+	Unserving     []string     `json:"unserving,omitempty"` // regions that serve no client now, drained or not
+
 	// Fields of stages. A node that is too old for them still applies each spec that comes into force.
 	Rollout        *RolloutConfig `json:"trial,omitempty"`   // with a spec: the spec is staged
 	EndsRollout    uint64         `json:"ends,omitempty"`    // the stage that the command ends or marks
@@ -105,7 +114,7 @@ func decodeCommand(b []byte) (command, error) {
 		return c, fmt.Errorf("command is longer than %d bytes", maxCommand)
 	}
 	c.Kind = commandKind(b[0])
-	if (c.Kind < kindPutSpec || c.Kind > kindPurgeKeys) && c.Kind != kindPendingVoter {
+	if (c.Kind < kindPutSpec || c.Kind > lastKind) && c.Kind != kindPendingVoter {
 		return c, errUnknownKind
 	}
 	if err := json.Unmarshal(b[1:], &c); err != nil {
@@ -127,6 +136,9 @@ func (c command) checkBounds() error {
 		return fmt.Errorf("the detail may have at most %d bytes, and the action %d", maxDetail, maxName)
 	case len(c.ID) > maxID:
 		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
+	}
+	if err := c.checkDrainReport(); err != nil {
+		return err
 	}
 	if c.Rollout != nil {
 		if err := c.Rollout.checkBounds(); err != nil {

@@ -57,6 +57,9 @@ type Config struct {
 	// HoldTimes returns how long resolvers may cache the answers of a committed spec, for the steps of a signed zone.
 	// It must be pure, like CheckSpec. nil: no hold times.
 	HoldTimes func(spec []byte) HoldTimes
+	// DrainRules returns the safety rules of a committed spec at a time, which is that of the entry that they are
+	// applied to. It must be pure, like CheckSpec. nil: no rules.
+	DrainRules func(spec []byte, at time.Time) DrainRules
 	// OnApply is called with each new state, with only the newest if several arrive at once. It is called from one
 	// goroutine and must not block. May be nil.
 	OnApply func(*State)
@@ -142,5 +145,5 @@ func (c Config) raftConfig(restore bool, log hcLogger) *raft.Config {
 
 // stateChecks returns the checks of specs and plans.
 func (c Config) stateChecks() stateChecks {
-	return stateChecks{spec: c.CheckSpec, plan: c.CheckPlan, holdTimes: c.HoldTimes}
+	return stateChecks{spec: c.CheckSpec, plan: c.CheckPlan, holdTimes: c.HoldTimes, drainRules: c.DrainRules}
 }

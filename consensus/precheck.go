@@ -29,7 +29,7 @@ func precheckCommand(now *State, term uint64, data []byte, k stateChecks) preche
 	switch c.Kind {
 	case kindPutSpec, kindPutPlan, kindStartRollout:
 	case kindPutDrain:
-		r := precheckDrain(now, c)
+		r := precheckDrain(now, c, k)
 		return precheckOutcome{data: data, result: r, ok: r.Code != codeRefused}
 	default:
 		return precheckOutcome{data: data, ok: true}
@@ -66,9 +66,9 @@ func checkCommandSize(data []byte) error {
 }
 
 // precheckDrain refuses a drain that would make the state larger than a snapshot may be.
-func precheckDrain(now *State, c command) commandResult {
+func precheckDrain(now *State, c command, k stateChecks) commandResult {
 	s := *now
-	if r := s.putDrain(c); r.Code == codeOK && stateSize(&s) > maxSnapshot {
+	if r := s.putDrain(c, k); r.Code == codeOK && stateSize(&s) > maxSnapshot {
 		return refuseTooLarge(&s)
 	}
 	return commandResult{Code: codeOK}
@@ -93,6 +93,8 @@ func markChecked(data []byte) []byte {
 const (
 	stateSlack  = 1 << 20
 	recordSlack = 512 // the same for one drain, record, spec or outcome
+	// modelShareSlack is the same for one ModelShare.
+	modelShareSlack = 64
 )
 
 // stateSize is an upper bound of the size of the state as a snapshot, in bytes. It decides whether a write may be
@@ -108,7 +110,13 @@ func stateSize(s *State) int {
 	}
 	for i := range s.Drains {
 		d := &s.Drains[i]
-		n += recordSlack + textSize(d.Path, d.Reason, d.Actor)
+		n += recordSlack + textSize(d.Path, d.Reason, d.Actor, d.Drill)
+		for k := range d.Takes {
+			n += modelShareSlack + textSize(d.Takes[k].Model)
+		}
+	}
+	if s.StopLever != nil {
+		n += recordSlack + textSize(s.StopLever.Reason, s.StopLever.Actor)
 	}
 	for i := range s.Audit {
 		r := &s.Audit[i]

@@ -38,6 +38,7 @@ type State struct {
 	TicketKeys    []TicketKey   // newest first, at most 3; the first signs
 	Signing       *ZoneSigning  // of the zone; nil: it is not signed
 	Audit         []AuditRecord // oldest first, at most 256: the operators' changes
+	StopLever     *StopLever    // forbids new drains; nil: they are allowed
 	PendingVoters []string      // members that get a vote when they keep up, sorted, at most 64
 
 	outcomes []writeOutcome // oldest first: recent writes with an idempotency key
@@ -93,6 +94,10 @@ type Drain struct {
 	// Over is the time over which traffic leaves, from At on; 0: it leaves at once. Nodes of earlier releases drop
 	// the field and drain at once.
 	Over time.Duration `json:",omitzero"`
+	// Drill is the drill that the drain belongs to; empty: none.
+	Drill string `json:",omitzero"`
+	// Takes is the share of each model's capacity that the drain takes away, as measured when it was proposed.
+	Takes []ModelShare `json:",omitempty"`
 }
 
 // hasExpired reports whether the drain has an end and the end has passed.

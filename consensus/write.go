@@ -73,20 +73,55 @@ func (w *stateWriter) PutPlan(ctx context.Context, basedOn uint64, body []byte, 
 
 // PutDrain puts a drain in force and replaces an earlier one of the same path.
 func (w *stateWriter) PutDrain(ctx context.Context, d Drain) error {
-	return w.proposeDrain(ctx, d, 0)
+	return w.ProposeDrain(ctx, DrainProposal{Drain: d})
+}
+
+// DrainProposal is a drain with what its proposer reports for the safety rules.
+type DrainProposal struct {
+	Drain
+	IfUnchanged   bool     // propose only if the drains in force are still Before; otherwise ErrConflict
+	Before        []Drain  // the drains that the proposer checked against
+	Unserving     []string // regions that serve no client now
+	OverrideRules bool     // an operator overrides the safety rules
 }
 
 // PutDrainIfUnchanged is PutDrain if the drains are still equal to before; otherwise it returns ErrConflict.
 func (w *stateWriter) PutDrainIfUnchanged(ctx context.Context, d Drain, before []Drain) error {
-	return w.proposeDrain(ctx, d, drainsVersion(before))
+	return w.ProposeDrain(ctx, DrainProposal{Drain: d, IfUnchanged: true, Before: before})
 }
 
-func (w *stateWriter) proposeDrain(ctx context.Context, d Drain, seen uint64) error {
+// ProposeDrain puts a drain in force if the safety rules allow it when its entry is applied; otherwise it returns
+// ErrRefused.
+func (w *stateWriter) ProposeDrain(ctx context.Context, p DrainProposal) error {
+	c := p.toCommand()
+	_, err := w.proposer.proposeCommand(ctx, c)
+	return err
+}
+
+func (p *DrainProposal) toCommand() command {
 	c := newCommand(kindPutDrain)
-	c.Path, c.Reason, c.Actor, c.Until = d.Path, d.Reason, d.Actor, d.Until.UTC()
-	c.Over, c.DrainsVersion = d.Over, seen
-	if !d.At.IsZero() {
-		c.At = d.At.UTC()
+	c.Path, c.Reason, c.Actor, c.Until = p.Path, p.Reason, p.Actor, p.Until.UTC()
+	c.Over, c.Drill, c.Takes, c.Unserving, c.OverrideRules = p.Over, p.Drill, p.Takes, p.Unserving, p.OverrideRules
+	if p.IfUnchanged {
+		c.DrainsVersion = drainsVersion(p.Before)
+	}
+	if !p.At.IsZero() {
+		c.At = p.At.UTC()
+	}
+	return c
+}
+
+// CheckDrainRules returns the safety rule that would refuse a drain now; nil: none. It changes nothing.
+func CheckDrainRules(s *State, p DrainProposal, r DrainRules) error {
+	return checkDrainRules(s, p.toCommand(), r)
+}
+
+// SetStopLever pulls the lever, which ends the drains of drills and forbids new drains, or releases it.
+func (w *stateWriter) SetStopLever(ctx context.Context, stop bool, by Attribution) error {
+	c := newCommand(kindStopLever)
+	c.Action, c.Actor, c.Reason = actionAllow, by.Actor, by.Reason
+	if stop {
+		c.Action = actionStopAll
 	}
 	_, err := w.proposer.proposeCommand(ctx, c)
 	return err

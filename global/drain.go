@@ -42,11 +42,7 @@ func (s *drainAdmin) drainPath(ctx context.Context, r admin.DrainRequest, actor 
 		return nil, err
 	}
 	if r.DryRun {
-		out, err := s.listDrains(ctx)
-		if out != nil {
-			out.Impact, out.Note = computeDrainImpact(v, v.state.Drains, r.Path, below), note
-		}
-		return out, err
+		return s.previewDrain(ctx, v, below, r, note, actor)
 	}
 	impact, err := s.putDrain(ctx, v, below, r, actor)
 	for range maxDrainTries {
@@ -85,17 +81,43 @@ func (s *drainAdmin) putDrain(ctx context.Context, v *nodeSnapshot, below *admin
 		return nil, admin.ConflictError(fmt.Sprintf("drain of %s refused, and nothing is drained: %s", r.Path, strings.Join(impact.Below, "; ")),
 			"end another drain with `spillway undrain`, lower the minimum in the spec, or drain with --force; --dry-run shows what would remain")
 	}
-	x := r.NewDrain(actor, now)
-	d := consensus.Drain{Path: x.Path, Until: x.Until, Reason: x.Reason, Actor: x.Actor, At: x.At, Over: x.RampDuration()}
-	if err := s.node.PutDrainIfUnchanged(ctx, d, st.Drains); err != nil {
+	p := newDrainProposal(v, below, r, actor, now)
+	p.IfUnchanged, p.Before = true, st.Drains
+	if err := s.node.ProposeDrain(ctx, p); err != nil {
 		return nil, err
 	}
+	d := p.Drain
 	end := "undrained"
 	if !d.Until.IsZero() {
 		end = d.Until.UTC().Format(time.RFC3339)
 	}
 	s.log.Info("drained", "path", r.Path, "over", d.Over, "until", end, "reason", r.Reason, "actor", actor, "forced", r.Force && len(impact.Below) > 0)
 	return impact, nil
+}
+
+// newDrainProposal returns a drain with what this node measures for the safety rules.
+func newDrainProposal(v *nodeSnapshot, below *admin.RegionStatus, r admin.DrainRequest, actor string, now time.Time) consensus.DrainProposal {
+	x := r.NewDrain(actor, now)
+	return consensus.DrainProposal{
+		Drain: consensus.Drain{
+			Path: x.Path, Until: x.Until, Reason: x.Reason, Actor: x.Actor, At: x.At, Over: x.RampDuration(), Drill: x.Drill, Takes: measureDrainTakes(v, x.Path, below),
+		},
+		Unserving: listUnserving(v), OverrideRules: r.OverrideSafety,
+	}
+}
+
+// previewDrain answers a dry run: what would remain, and which safety rule would refuse the drain.
+func (s *drainAdmin) previewDrain(ctx context.Context, v *nodeSnapshot, below *admin.RegionStatus, r admin.DrainRequest, note, actor string) (*admin.DrainAnswer, error) {
+	out, err := s.listDrains(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, now := s.node.State(), s.clock.correctedWallTime()
+	out.Impact, out.Note = computeDrainImpact(v, v.state.Drains, r.Path, below), note
+	if err := consensus.CheckDrainRules(st, newDrainProposal(v, below, r, actor, now), readDrainRules(st.Spec, now)); err != nil {
+		out.Note = strings.TrimPrefix(out.Note+"; it would be refused: "+err.Error(), "; ")
+	}
+	return out, nil
 }
 
 func (s *drainAdmin) undrainPath(ctx context.Context, path, reason, actor string) (*admin.DrainAnswer, error) {
@@ -151,7 +173,7 @@ func hasDrain(drains []consensus.Drain, path string) bool {
 func toAdminDrains(drains []consensus.Drain) []admin.Drain {
 	out := []admin.Drain{}
 	for _, d := range drains {
-		out = append(out, admin.Drain{Path: d.Path, Until: d.Until, Reason: d.Reason, Actor: d.Actor, At: d.At, OverMS: d.Over.Milliseconds()})
+		out = append(out, admin.Drain{Path: d.Path, Until: d.Until, Reason: d.Reason, Actor: d.Actor, At: d.At, OverMS: d.Over.Milliseconds(), Drill: d.Drill})
 	}
 	return out
 }

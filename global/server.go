@@ -71,6 +71,7 @@ type Server struct {
 	members    *memberAdmin
 	plans      *planAdmin
 	dnssec     *dnssecAdmin
+	safety     *safetyAdmin
 	status     *statusReporter
 	redirects  *redirector
 	directives *directiveBuilder
@@ -127,6 +128,7 @@ func (s *Server) newParts() {
 		name: name, version: s.cfg.Version, startedAt: s.startedAt, snapshot: &s.snapshot, clock: s.clock, planBlock: &s.planBlock, members: s.members,
 	}
 	s.drains = &drainAdmin{log: s.log, snapshot: &s.snapshot, clock: s.clock, status: s.status}
+	s.safety = &safetyAdmin{log: s.log}
 	s.plans = &planAdmin{name: name, snapshot: &s.snapshot, planHistory: s.planHistory}
 	s.dnssec = &dnssecAdmin{name: name, log: s.log, snapshot: &s.snapshot}
 	s.redirects = &redirector{trusted: s.cfg.Trusted, snapshot: &s.snapshot, tokenVerifier: s.tokenVerifier}
@@ -136,7 +138,7 @@ func (s *Server) newParts() {
 // connectParts gives the parts what was opened since.
 func (s *Server) connectParts() {
 	s.metrics = newNodeMetrics(s.cfg.Registry, s)
-	s.clock.node, s.specs.node, s.members.node, s.status.node, s.drains.node, s.dnssec.node = s.node, s.node, s.node, s.node, s.node, s.node
+	s.clock.node, s.specs.node, s.members.node, s.status.node, s.drains.node, s.dnssec.node, s.safety.node = s.node, s.node, s.node, s.node, s.node, s.node, s.node
 	s.status.parent = s.parent
 	s.redirects.metrics, s.redirects.proxy = s.metrics, s.proxy
 }
@@ -169,7 +171,7 @@ func (s *Server) openNode() (err error) {
 // WithStateRules adds this tier's validation of the Raft state. Replaying the log without it may lead to a different
 // state.
 func WithStateRules(c consensus.Config) consensus.Config {
-	c.CheckSpec, c.CheckPlan, c.HoldTimes = checkSpec, checkPlan, computeHolds
+	c.CheckSpec, c.CheckPlan, c.HoldTimes, c.DrainRules = checkSpec, checkPlan, computeHolds, readDrainRules
 	return c
 }
 

@@ -54,6 +54,7 @@ func TestGlobalTierEndToEnd(t *testing.T) {
 	t.Run("drain of what is not there", p.testDrainOfUnlisted)
 	t.Run("drain safety", p.testDrainSafety)
 	t.Run("drain race", p.testDrainRace)
+	t.Run("safety rules", p.testSafetyRules)
 	t.Run("directive", p.testDirective)
 	t.Run("explain", p.testExplain)
 	t.Run("status", p.testStatus)

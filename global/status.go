@@ -52,6 +52,9 @@ func (s *statusReporter) collectStatus(ctx context.Context) (*admin.Status, erro
 	if text := s.members.describeNonMember(); text != "" {
 		out.Notes = append(out.Notes, text)
 	}
+	if text := describeStopLever(s.node.State()); text != "" {
+		out.Notes = append(out.Notes, text)
+	}
 	v := s.snapshot.Load()
 	if v == nil {
 		out.Notes = append(out.Notes, "no spec is in force: run `spillway apply -f spec.yaml`")

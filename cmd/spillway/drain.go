@@ -23,6 +23,8 @@ func newDrainCommand() *cobra.Command {
 		reason string
 
 		dryRun, force, replace, wait bool
+		drill                        string
+		override                     bool
 		timeout                      time.Duration
 	)
 	cmd := &cobra.Command{
@@ -32,7 +34,11 @@ func newDrainCommand() *cobra.Command {
 			"A drain that leaves less than the spec requires (steering.drain_min_regions, drain_min_zones, drain_min_capacity) is " +
 			"refused without --force. A drain of what is already drained is refused without --replace. With --over, new traffic " +
 			"decreases linearly to zero over that time, except spilled requests from other regions, which stop at once. Undrain restores all traffic at once. Global nodes and " +
-			"gateways of an earlier release ignore --over and drain at once.\n\nIn a region without a global tier each gateway has its own drains: drain at each of them.\n\n" + drainScopeHelp,
+			"gateways of an earlier release ignore --over and drain at once.\n\n" +
+			"The spec's safety rules (safety.min_regions, min_capacity_share, blocked_windows) are applied when the drain takes its place in the " +
+			"replicated log: of two drains requested at the same time, the later one is judged after the earlier one. --force does not override them; " +
+			"--override-safety does, with a --reason. `spillway drill stop-all --fleet` forbids all drains. With --drill the drain belongs to a drill: it needs --for, " +
+			"and is refused while another drill, another drain or a staged spec is in progress.\n\nIn a region without a global tier each gateway has its own drains: drain at each of them.\n\n" + drainScopeHelp,
 		Example: `  spillway drain region frankfurt --dry-run
   spillway drain region frankfurt --for 30m --reason "kernel upgrade"
   spillway drain region frankfurt --over 10m --dry-run
@@ -48,7 +54,7 @@ func newDrainCommand() *cobra.Command {
 			if over < 0 {
 				return fmt.Errorf("--over is %s: write a positive duration, such as 10m", over)
 			}
-			r := admin.DrainRequest{Path: args[1], ForMS: dur.Milliseconds(), OverMS: over.Milliseconds(), Reason: reason, DryRun: dryRun, Force: force, Replace: replace}
+			r := admin.DrainRequest{Path: args[1], ForMS: dur.Milliseconds(), OverMS: over.Milliseconds(), Reason: reason, DryRun: dryRun, Force: force, Replace: replace, Drill: drill, OverrideSafety: override}
 			err := to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
 				a, err := c.StartDrain(ctx, r)
 				if err != nil {
@@ -76,6 +82,8 @@ func newDrainCommand() *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown by status and in the audit log")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the remaining capacity and change nothing")
 	cmd.Flags().BoolVar(&force, "force", false, "drain even if less remains than the spec requires")
+	cmd.Flags().BoolVar(&override, "override-safety", false, "drain against the safety rules of the spec, in an emergency; needs --reason")
+	cmd.Flags().StringVar(&drill, "drill", "", "the drill that the drain belongs to: one at a time, and only with --for")
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace an existing drain of the same name")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until no request is in flight there")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "stop waiting this long after the end of --over; the drain stays in force")

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-lb/spillway/chaos/drill"
 	"github.com/spillway-lb/spillway/chaos/drill/archive"
 	"github.com/spillway-lb/spillway/chaos/drill/virtual"
+	"github.com/spillway-lb/spillway/internal/admin"
 )
 
 // Exit codes of drills, in addition to 0 (passed) and 1 (failed, or the command could not run).
@@ -266,15 +267,24 @@ never resumed. If the controller is gone, its faults have ended by themselves, b
 }
 
 func newDrillStopAllCommand() *cobra.Command {
-	var dir, reason string
+	var (
+		dir, reason string
+		to          adminTarget
+		fleet       bool
+	)
 	cmd := &cobra.Command{
-		Use:     "stop-all --reason TEXT",
-		Short:   "End every run and forbid new ones, until `drill allow`",
-		Example: "  spillway drill stop-all --reason 'incident 42'",
+		Use:   "stop-all --reason TEXT [--fleet]",
+		Short: "End every run and forbid new ones, until `drill allow`",
+		Long: `End every run in the folder of --dir and forbid new ones. With --fleet the lever is in the replicated state of a running
+installation instead: it ends the drains of drills and refuses every new drain, of operators too. Drains that operators started stay.`,
+		Example: "  spillway drill stop-all --reason 'incident 42'\n  spillway drill stop-all --fleet --reason 'incident 42'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if strings.TrimSpace(reason) == "" {
 				return newUsageError("drill stop-all --reason TEXT", "the reason is shown to every operator who starts a drill")
+			}
+			if fleet {
+				return moveStopLever(cmd, &to, admin.StopLeverRequest{Stop: true, Reason: reason})
 			}
 			if err := archive.Open(dir).PullLever(reason); err != nil {
 				return err
@@ -284,18 +294,48 @@ func newDrillStopAllCommand() *cobra.Command {
 		},
 	}
 	addRunsFlag(cmd, &dir)
+	addFleetFlags(cmd, &to, &fleet)
 	cmd.Flags().StringVar(&reason, "reason", "", "why: required")
 	return cmd
 }
 
+// addFleetFlags adds --fleet and the connection to a node.
+func addFleetFlags(cmd *cobra.Command, to *adminTarget, fleet *bool) {
+	to.addFlags(cmd)
+	cmd.Flags().BoolVar(fleet, "fleet", false, "the lever of a running installation instead of the folder's")
+}
+
+// moveStopLever pulls or releases the lever of a running installation.
+func moveStopLever(cmd *cobra.Command, to *adminTarget, r admin.StopLeverRequest) error {
+	return to.callNode(cmd.Context(), func(ctx context.Context, c *admin.Client) error {
+		a, err := c.SetStopLever(ctx, r)
+		switch {
+		case err != nil:
+			return err
+		case a.Stopped:
+			fmt.Fprintf(cmd.OutOrStdout(), "drills and drains are stopped: drains of drills have ended, and new drains are refused. `spillway drill allow --fleet` allows them again.\n")
+		default:
+			fmt.Fprintln(cmd.OutOrStdout(), "drills and drains are allowed.")
+		}
+		return nil
+	})
+}
+
 func newDrillAllowCommand() *cobra.Command {
-	var dir string
+	var (
+		dir, reason string
+		to          adminTarget
+		fleet       bool
+	)
 	cmd := &cobra.Command{
 		Use:     "allow",
 		Short:   "Allow runs again after `drill stop-all`",
-		Example: "  spillway drill allow",
+		Example: "  spillway drill allow\n  spillway drill allow --fleet",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if fleet {
+				return moveStopLever(cmd, &to, admin.StopLeverRequest{Reason: reason})
+			}
 			if err := archive.Open(dir).ReleaseLever(); err != nil {
 				return err
 			}
@@ -304,6 +344,8 @@ func newDrillAllowCommand() *cobra.Command {
 		},
 	}
 	addRunsFlag(cmd, &dir)
+	addFleetFlags(cmd, &to, &fleet)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log of --fleet")
 	return cmd
 }
 

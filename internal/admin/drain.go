@@ -15,6 +15,7 @@ type Drain struct {
 	Actor  string    `json:"actor,omitzero"`    // the caller
 	At     time.Time `json:"at,omitzero"`       // when the leader accepted it
 	OverMS int64     `json:"over_ms,omitempty"` // new traffic decreases linearly to zero over this time from At on; 0: at once
+	Drill  string    `json:"drill,omitempty"`   // the drill that the drain belongs to
 }
 
 // RampDuration returns OverMS as a duration.
@@ -35,6 +36,11 @@ type DrainRequest struct {
 	DryRun  bool `json:"dry_run,omitempty"` // compute the impact and change nothing
 	Force   bool `json:"force,omitempty"`   // drain even if less remains than the spec requires
 	Replace bool `json:"replace,omitempty"` // replace a drain of the same path
+
+	// Drill names the drill that the drain belongs to. Only one drill drains at a time, and its drains end by themselves.
+	Drill string `json:"drill,omitempty"`
+	// OverrideSafety drains against the safety rules of the spec. It needs a reason.
+	OverrideSafety bool `json:"override_safety,omitempty"`
 }
 
 // checkTimes refuses a drain with invalid durations.
@@ -54,7 +60,7 @@ func (r *DrainRequest) checkTimes() *Error {
 
 // NewDrain returns the drain that the request starts at now.
 func (r *DrainRequest) NewDrain(actor string, now time.Time) Drain {
-	d := Drain{Path: r.Path, Reason: r.Reason, Actor: actor, At: now, OverMS: r.OverMS}
+	d := Drain{Path: r.Path, Reason: r.Reason, Actor: actor, At: now, OverMS: r.OverMS, Drill: r.Drill}
 	if r.ForMS > 0 {
 		d.Until = now.Add(time.Duration(r.ForMS) * time.Millisecond)
 	}

@@ -94,6 +94,8 @@ func (s *Server) apiRoutes() []apiRoute {
 		withLinearizable(getRoute(pathDrains, "List the drains in force.", b.Drains), b.DrainsNow),
 		bodyRoute(http.MethodPost, pathDrains, "Drain a region, zone or worker.", b.Drain),
 		deleteRoute(pathDrains, "path", "End the drain of a region, zone or worker.", b.Undrain),
+		getRoute(pathStopLever, "Return the stop lever, which forbids drills and drains.", b.StopLever),
+		bodyRoute(http.MethodPost, pathStopLever, "End the drains of drills and forbid new drains, or allow them again.", b.SetStopLever),
 		getRoute(pathDNSSEC, "Return the DNSSEC state of the zone, its public keys and the DS record for the parent zone.", b.DNSSEC),
 		bodyRoute(http.MethodPost, pathDNSSEC, "Enable signing, roll the key, confirm the DS record of the parent zone, or disable signing.", b.ChangeDNSSEC).requireRole(RoleAdmin),
 		bodyRoute(http.MethodPost, pathTickets, "Create a new key for redirect tickets, and optionally remove the earlier ones.", b.RotateTickets).requireRole(RoleAdmin),

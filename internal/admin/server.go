@@ -292,6 +292,9 @@ type Backend struct {
 	Drains func(ctx context.Context) (*DrainAnswer, error)
 	// Tenants lists the tenants with their limits and use.
 	Tenants func(ctx context.Context) (*TenantsAnswer, error)
+	// StopLever returns the stop lever, and SetStopLever pulls or releases it.
+	StopLever    func(ctx context.Context) (*StopLeverAnswer, error)
+	SetStopLever func(ctx context.Context, r StopLeverRequest, actor string) (*StopLeverAnswer, error)
 	// Members lists the members of the Raft cluster. AddMember, RemoveMember and TransferLeadership change them.
 	Members            func(ctx context.Context) (*MembersAnswer, error)
 	AddMember          func(ctx context.Context, r MemberRequest, actor string) (*MembersAnswer, error)

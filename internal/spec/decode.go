@@ -172,8 +172,11 @@ var issuerSource string
 //go:embed dnssec.go
 var dnssecSource string
 
+//go:embed safety.go
+var safetySource string
+
 // TypeSources returns the source files that declare the spec's types. `config describe spec` prints their
 // comments, so that each key is documented in one place.
 func TypeSources() []string {
-	return []string{typesSource, rulesSource, queueingSource, budgetSource, issuerSource, dnssecSource}
+	return []string{typesSource, rulesSource, queueingSource, budgetSource, issuerSource, dnssecSource, safetySource}
 }

@@ -27,6 +27,8 @@ type Spec struct {
 	Pools []WorkerPool `yaml:"pools"`
 	// Steering holds the global tier's policy.
 	Steering Steering `yaml:"steering"`
+	// Safety holds the rules that every drain must keep.
+	Safety Safety `yaml:"safety"`
 	// Routing holds the regional and local tiers' policy.
 	Routing Routing `yaml:"routing"`
 

@@ -31,6 +31,7 @@ func (s *Spec) findProblems(alone bool) []Problem {
 	(&tenantValidator{v}).checkTenants()
 	(&issuerValidator{v}).checkIssuers()
 	(&poolValidator{v}).checkPools()
+	(&safetyValidator{v}).checkSafety()
 	routing := &routingValidator{v}
 	routing.checkObjectives()
 	routing.checkPolicy()
