@@ -98,6 +98,10 @@ func (s *State) applyCommand(c command, k stateChecks) commandResult {
 		return s.endRollout(c)
 	case kindRolloutProgress:
 		return s.recordRolloutProgress(c)
+	case kindStartSwitch:
+		return s.startSwitch(c, k)
+	case kindStepSwitch:
+		return s.stepSwitch(c)
 	case kindStopLever:
 		return s.changeStopLever(c)
 	}
@@ -160,6 +164,8 @@ func (s *State) putDrain(c command, k stateChecks) commandResult {
 		return newRefusal("the drain has no path: write REGION, REGION/ZONE or REGION/ZONE/WORKER")
 	case c.DrainsVersion != 0 && c.DrainsVersion != drainsVersion(s.Drains):
 		return commandResult{Code: codeConflict}
+	case s.Switch.IsActive() && s.Switch.From == c.Path:
+		return newRefusal("a switch drains %s: `spillway switch abort` ends it", c.Path)
 	case !found && len(s.Drains) >= maxDrains:
 		return newRefusal("%d drains are in force, which is the limit: end some with `spillway undrain` first", maxDrains)
 	}
@@ -420,4 +426,9 @@ func callHoldTimes(holds func(spec []byte) HoldTimes, spec []byte) (h HoldTimes)
 		}
 	}()
 	return holds(spec)
+}
+
+// drainsInForce returns the drains that have not expired at a time, without that of a path.
+func (s *State) drainsInForce(at time.Time, without string) []Drain {
+	return removeDrains(s.Drains, func(d Drain) bool { return d.hasExpired(at) || without != "" && d.Path == without })
 }

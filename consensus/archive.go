@@ -83,7 +83,7 @@ func (s *State) mergeForRestore(now *State, actor string, at time.Time) *State {
 		Generation: nextGeneration(max(s.Generation, now.Generation), at),
 		Index:      max(s.Index, now.Index) + 1, Term: max(s.Term, now.Term), SpecVersion: max(s.SpecVersion, now.SpecVersion) + 1,
 		Spec: s.Spec, PlanEpoch: now.PlanEpoch, Plan: now.Plan, PlanTerm: now.PlanTerm, PlanOrigin: now.PlanOrigin, Drains: s.Drains,
-		TicketKeys: now.TicketKeys, Audit: now.Audit, StopLever: now.StopLever,
+		TicketKeys: now.TicketKeys, Audit: now.Audit, StopLever: now.StopLever, Switch: now.Switch,
 	}
 	if len(now.Audit) == 0 { // a new cluster continues the audit of the old one
 		out.Audit = s.Audit

@@ -106,6 +106,10 @@ func (s *State) describeChange(c command) (action, subject string) {
 		return "tickets purge", ""
 	case kindAuditNote:
 		return c.Action, c.Path
+	case kindStartSwitch:
+		return "switch", s.Switch.describeSwitch()
+	case kindStepSwitch:
+		return "switch " + c.Action, s.Switch.describeSwitch()
 	case kindStopLever:
 		return c.Action, "drills and drains"
 	case kindChangeSigning:

@@ -24,8 +24,10 @@ const (
 	kindRolloutProgress commandKind = 11
 	kindPurgeKeys       commandKind = 12 // a new ticket key that replaces all others
 	kindStopLever       commandKind = 13 // stops all drills and drains, or allows them again
+	kindStartSwitch     commandKind = 14 // a planned move of a region's clients
+	kindStepSwitch      commandKind = 15
 
-	lastKind = kindStopLever
+	lastKind = kindStepSwitch
 
 	kindPendingVoter commandKind = kindOptional | 1 // adds or removes a pending voter: see State.PendingVoters
 
@@ -73,6 +75,8 @@ type command struct {
 	OverrideRules bool         `json:"override,omitempty"`  // an operator overrides the rules
 	Takes         []ModelShare `json:"takes,omitempty"`     // the capacity that the drain takes away
 	Unserving     []string     `json:"unserving,omitempty"` // regions that serve no client now, drained or not
+
+	Switch *SwitchConfig `json:"switch,omitempty"` // how a region is switched
 
 	// Fields of stages. A node that is too old for them still applies each spec that comes into force.
 	Rollout        *RolloutConfig `json:"trial,omitempty"`   // with a spec: the spec is staged
@@ -137,8 +141,13 @@ func (c command) checkBounds() error {
 	case len(c.ID) > maxID:
 		return fmt.Errorf("idempotency key may have at most %d bytes", maxID)
 	}
-	if err := c.checkDrainReport(); err != nil {
+	if err := checkDrainReport(&c); err != nil {
 		return err
+	}
+	if c.Switch != nil {
+		if err := c.Switch.checkBounds(); err != nil {
+			return err
+		}
 	}
 	if c.Rollout != nil {
 		if err := c.Rollout.checkBounds(); err != nil {

@@ -39,19 +39,6 @@ type ModelShare struct {
 	Share int64  `json:"ppm"`
 }
 
-// StopLever forbids new drains until an operator releases it.
-type StopLever struct {
-	Reason string    `json:"reason,omitempty"`
-	Actor  string    `json:"actor,omitempty"`
-	At     time.Time `json:"at,omitzero"` // by the proposing node's clock
-}
-
-// Actions of a kindStopLever command.
-const (
-	actionStopAll = "stop-all"
-	actionAllow   = "allow"
-)
-
 // callDrainRules calls rules for a spec. A panic is a bug in the check of specs; it must not end the node.
 func callDrainRules(rules func(spec []byte, at time.Time) DrainRules, spec []byte, at time.Time) (r DrainRules) {
 	if rules == nil {
@@ -97,11 +84,6 @@ func checkDrainRules(s *State, c command, r DrainRules) error {
 		return nil
 	}
 	return fmt.Errorf("drain of %s refused, and nothing is drained: %s; end another drain, change safety in the spec, or drain with --override-safety and a --reason in an emergency", c.Path, broken)
-}
-
-// drainsInForce returns the drains that have not expired at a time, without that of a path.
-func (s *State) drainsInForce(at time.Time, without string) []Drain {
-	return removeDrains(s.Drains, func(d Drain) bool { return d.hasExpired(at) || without != "" && d.Path == without })
 }
 
 // isBelow reports whether path is a zone or worker of above.
@@ -237,28 +219,8 @@ func checkDrillRules(s *State, c command) error {
 	return nil
 }
 
-// changeStopLever pulls or releases the lever. Pulling it also ends the drains of drills.
-func (s *State) changeStopLever(c command) commandResult {
-	switch c.Action {
-	case actionAllow:
-		if s.StopLever == nil {
-			return newRefusal("drills and drains are allowed already: nothing was changed")
-		}
-		s.StopLever = nil
-	case actionStopAll:
-		if strings.TrimSpace(c.Reason) == "" {
-			return newRefusal("stop-all needs a reason, which is shown with every refusal: add --reason")
-		}
-		s.StopLever = &StopLever{Reason: c.Reason, Actor: c.Actor, At: c.At}
-		s.Drains = removeDrains(s.Drains, func(d Drain) bool { return d.Drill != "" })
-	default:
-		return newRefusal("unknown action %.64q of the stop lever", c.Action)
-	}
-	return commandResult{Code: codeOK}
-}
-
 // checkDrainReport bounds what a proposal of a drain reports.
-func (c *command) checkDrainReport() error {
+func checkDrainReport(c *command) error {
 	if len(c.Takes) > maxDrainModels || len(c.Unserving) > maxUnserving || len(c.Drill) > maxName {
 		return fmt.Errorf("a drain reports at most %d models and %d regions, and the name of a drill has at most %d bytes", maxDrainModels, maxUnserving, maxName)
 	}

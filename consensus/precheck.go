@@ -28,7 +28,7 @@ func precheckCommand(now *State, term uint64, data []byte, k stateChecks) preche
 	}
 	switch c.Kind {
 	case kindPutSpec, kindPutPlan, kindStartRollout:
-	case kindPutDrain:
+	case kindPutDrain, kindStartSwitch:
 		r := precheckDrain(now, c, k)
 		return precheckOutcome{data: data, result: r, ok: r.Code != codeRefused}
 	default:
@@ -114,6 +114,9 @@ func stateSize(s *State) int {
 		for k := range d.Takes {
 			n += modelShareSlack + textSize(d.Takes[k].Model)
 		}
+	}
+	if g := s.Switch; g != nil {
+		n += recordSlack + textSize(g.From, g.To, g.Note, g.Actor, g.Reason)
 	}
 	if s.StopLever != nil {
 		n += recordSlack + textSize(s.StopLever.Reason, s.StopLever.Actor)

@@ -59,6 +59,7 @@ type wireState struct {
 	Outcomes      []writeOutcome `json:"done,omitempty"`
 	Audit         []AuditRecord  `json:"audit,omitempty"`
 	PendingVoters []string       `json:"wanted,omitempty"`
+	Switch        *RegionSwitch  `json:"switch,omitempty"`
 	StopLever     *StopLever     `json:"stop_lever,omitempty"`
 
 	Signing *wireSigning `json:"signing,omitempty"`
@@ -73,7 +74,7 @@ type wireKey struct {
 func encodeState(s *State) ([]byte, error) {
 	w := wireState{
 		Generation: s.Generation, Index: s.Index, Term: s.Term, SpecVersion: s.SpecVersion, Specs: s.SpecHistory, Rollout: s.Rollout,
-		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Outcomes: s.outcomes, Audit: s.Audit, PendingVoters: s.PendingVoters, StopLever: s.StopLever,
+		PlanEpoch: s.PlanEpoch, Plan: s.Plan, PlanTerm: s.PlanTerm, PlanOrigin: s.PlanOrigin, Drains: s.Drains, Outcomes: s.outcomes, Audit: s.Audit, PendingVoters: s.PendingVoters, StopLever: s.StopLever, Switch: s.Switch,
 	}
 	for _, k := range s.TicketKeys {
 		w.Keys = append(w.Keys, wireKey(k))
@@ -117,7 +118,7 @@ func decodeState(r io.Reader) (*State, error) {
 func (w wireState) toState() (*State, error) {
 	s := &State{
 		Generation: w.Generation, Index: w.Index, Term: w.Term, SpecVersion: w.SpecVersion, SpecHistory: w.Specs, Rollout: w.Rollout,
-		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, outcomes: w.Outcomes, Audit: w.Audit, PendingVoters: w.PendingVoters, StopLever: w.StopLever,
+		PlanEpoch: w.PlanEpoch, Plan: w.Plan, PlanTerm: w.PlanTerm, PlanOrigin: w.PlanOrigin, Drains: w.Drains, outcomes: w.Outcomes, Audit: w.Audit, PendingVoters: w.PendingVoters, StopLever: w.StopLever, Switch: w.Switch,
 	}
 	for _, k := range w.Keys {
 		s.TicketKeys = append(s.TicketKeys, TicketKey(k))
@@ -137,6 +138,9 @@ func (w wireState) toState() (*State, error) {
 		return nil, errors.New("reading snapshot: a version without its content")
 	}
 	if err := s.Rollout.checkFields(); err != nil {
+		return nil, fmt.Errorf("reading snapshot: %w", err)
+	}
+	if err := s.Switch.checkFields(); err != nil {
 		return nil, fmt.Errorf("reading snapshot: %w", err)
 	}
 	var err error

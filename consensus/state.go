@@ -38,6 +38,7 @@ type State struct {
 	TicketKeys    []TicketKey   // newest first, at most 3; the first signs
 	Signing       *ZoneSigning  // of the zone; nil: it is not signed
 	Audit         []AuditRecord // oldest first, at most 256: the operators' changes
+	Switch        *RegionSwitch // the switch in progress, or the last one; nil: none yet
 	StopLever     *StopLever    // forbids new drains; nil: they are allowed
 	PendingVoters []string      // members that get a vote when they keep up, sorted, at most 64
 

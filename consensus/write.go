@@ -265,6 +265,11 @@ func (w *stateWriter) RecordRolloutProgress(ctx context.Context, number uint64, 
 	return err
 }
 
+// truncateReason shortens a reason to the allowed length.
+func truncateReason(reason string) string {
+	return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
+}
+
 // truncateDetail shortens a detail to the allowed length.
 func truncateDetail(detail string) string {
 	if len(detail) <= maxDetail {

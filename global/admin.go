@@ -34,6 +34,7 @@ func (s *Server) adminBackend() admin.Backend {
 		SpecNow: s.specs.readAgreedSpec, DrainsNow: s.drains.readAgreedDrains, Audit: s.members.listAuditRecords, Archive: s.members.archiveState, Restore: s.members.restoreState,
 		Stage: s.specs.showRollout, EndStage: s.specs.endRollout,
 		Plan: s.plans.showPlan, PlanDiff: s.plans.diffPlans, PlanHistory: s.plans.listPlanHistory,
+		Switch: s.switches.showSwitch, ChangeSwitch: s.switches.changeSwitch,
 		StopLever: s.safety.showStopLever, SetStopLever: s.safety.setStopLever,
 		DNSSEC: s.dnssec.showDNSSEC, ChangeDNSSEC: s.dnssec.changeDNSSEC, RotateTickets: s.members.rotateTicketKeys, Uplinks: s.status.describeUplinks, TestNotifications: s.notifications.testNotifications, Basis: s.status.describeBasis,
 		Tenants: s.status.listTenants,

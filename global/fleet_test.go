@@ -96,6 +96,7 @@ type fakeGateway struct {
 	summary   atomic.Pointer[capacity.Summary]
 	directive atomic.Pointer[uplink.Directive]
 	muted     atomic.Bool
+	idle      atomic.Bool // no request is in flight
 }
 
 func newTestFleet(t *testing.T) *testFleet {
@@ -246,12 +247,16 @@ func (g *fakeGateway) answerAsk(ctx context.Context, region, kind string, payloa
 		return nil, ctx.Err()
 	}
 	if kind == admin.QueryStatus {
+		inFlight := int64(7)
+		if g.idle.Load() {
+			inFlight = 0
+		}
 		return json.Marshal(admin.RegionStatus{
 			Name: region, Models: []admin.ModelStatus{{Name: "m1", Ready: 8}},
 			Zones: []admin.ZoneStatus{{
 				Name: "a", Instance: "l1", State: admin.StateFresh, Workers: []admin.WorkerStatus{{Name: "w1"}, {Name: "w2"}},
 			}},
-			Gateways: []admin.GatewayStatus{{Name: g.name, InFlight: 7}},
+			Gateways: []admin.GatewayStatus{{Name: g.name, InFlight: inFlight}},
 		})
 	}
 	var q admin.ExplainQuery

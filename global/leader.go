@@ -30,6 +30,7 @@ type leaderLoop struct {
 	planBlock      *atomic.Pointer[planBlock]
 	stateChooser   *stateChooser
 	clock          *nodeClock
+	switches       *switchDriver
 	clockWarnedAt  time.Time // last clock warning
 }
 
@@ -101,7 +102,7 @@ func (s *leaderLoop) runTimedDuties(ctx context.Context, st *consensus.State) {
 	if clock := s.clock.compareClocks(time.Now()); clock.holdsDuties() {
 		if clock.wrong && (s.clockWarnedAt.IsZero() || time.Since(s.clockWarnedAt) >= clockWarnEvery) {
 			s.clockWarnedAt = time.Now()
-			s.log.Warn("the leader's wall clock is wrong: drains do not end, ticket keys are not rotated and signing the zone takes no step until it is corrected",
+			s.log.Warn("the leader's wall clock is wrong: drains do not end, region switches take no step, ticket keys are not rotated and signing the zone takes no step until it is corrected",
 				"ahead_seconds", clock.ahead.Seconds(), "offsets", clock.formatOffsets(), "voters", clock.voters, "known", clock.known, "tolerance", clockTolerance.String())
 		}
 		return
@@ -113,6 +114,9 @@ func (s *leaderLoop) runTimedDuties(ctx context.Context, st *consensus.State) {
 	}
 	if due.stepSigning {
 		s.runDuty(ctx, "taking the next step of signing the zone", func(ctx context.Context) error { return s.node.AdvanceSigning(ctx, now) })
+	}
+	if st.Switch.IsActive() {
+		s.runDuty(ctx, "switching a region", func(ctx context.Context) error { return s.switches.advanceSwitch(ctx, st, now) })
 	}
 	if due.endDrains {
 		s.runDuty(ctx, "ending drains", func(ctx context.Context) error { return s.node.ExpireDrains(ctx, now) })

@@ -72,6 +72,7 @@ type Server struct {
 	plans      *planAdmin
 	dnssec     *dnssecAdmin
 	safety     *safetyAdmin
+	switches   *switchAdmin
 	status     *statusReporter
 	redirects  *redirector
 	directives *directiveBuilder
@@ -129,6 +130,7 @@ func (s *Server) newParts() {
 	}
 	s.drains = &drainAdmin{log: s.log, snapshot: &s.snapshot, clock: s.clock, status: s.status}
 	s.safety = &safetyAdmin{log: s.log}
+	s.switches = &switchAdmin{log: s.log, snapshot: &s.snapshot, clock: s.clock}
 	s.plans = &planAdmin{name: name, snapshot: &s.snapshot, planHistory: s.planHistory}
 	s.dnssec = &dnssecAdmin{name: name, log: s.log, snapshot: &s.snapshot}
 	s.redirects = &redirector{trusted: s.cfg.Trusted, snapshot: &s.snapshot, tokenVerifier: s.tokenVerifier}
@@ -138,7 +140,7 @@ func (s *Server) newParts() {
 // connectParts gives the parts what was opened since.
 func (s *Server) connectParts() {
 	s.metrics = newNodeMetrics(s.cfg.Registry, s)
-	s.clock.node, s.specs.node, s.members.node, s.status.node, s.drains.node, s.dnssec.node, s.safety.node = s.node, s.node, s.node, s.node, s.node, s.node, s.node
+	s.clock.node, s.specs.node, s.members.node, s.status.node, s.drains.node, s.dnssec.node, s.safety.node, s.switches.node = s.node, s.node, s.node, s.node, s.node, s.node, s.node, s.node
 	s.status.parent = s.parent
 	s.redirects.metrics, s.redirects.proxy = s.metrics, s.proxy
 }
@@ -148,6 +150,7 @@ func (s *Server) newLeaderLoop() *leaderLoop {
 	return &leaderLoop{
 		name: s.cfg.Name, specName: s.cfg.SpecName, log: s.log, node: s.node, snapshot: &s.snapshot, replan: s.replan,
 		planner: &planner{s: s, node: s.node, input: planinput.NewPreparer()}, planBlock: &s.planBlock, stateChooser: s.stateChooser, clock: s.clock,
+		switches: &switchDriver{name: s.cfg.Name, log: s.log, node: s.node, snapshot: &s.snapshot, status: s.status},
 	}
 }
 

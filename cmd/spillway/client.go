@@ -123,6 +123,8 @@ func (t *adminTarget) suggestCheckCommand() string {
 	switch verb {
 	case "drain", "undrain":
 		return "spillway get drains --linearizable"
+	case "switch":
+		return "spillway switch status"
 	case "apply":
 		return "spillway get spec --linearizable"
 	case "promote", "rollback":

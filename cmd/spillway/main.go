@@ -130,6 +130,7 @@ expired or lacks the role, 9 the node's tier or release does not support the com
 		&cobra.Group{ID: "prepare", Title: "Prepare:"},
 	)
 	root.AddCommand(
+		newSwitchCommand(),
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
 		newGetCommand(), newDescribeCommand(), newContextCommand(),

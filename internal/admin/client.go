@@ -234,3 +234,23 @@ func decodeRefusal(resp *http.Response, body io.Reader) error {
 	e.Error.ServerRole, e.Error.ServerNode, e.Error.ServerVersion = resp.Header.Get(headerRole), resp.Header.Get(headerNode), resp.Header.Get(headerVersion)
 	return e.Error
 }
+
+// GetStopLever returns the stop lever.
+func (c *Client) GetStopLever(ctx context.Context) (*StopLeverAnswer, error) {
+	return callNode[StopLeverAnswer](ctx, c, http.MethodGet, pathStopLever, nil)
+}
+
+// SetStopLever pulls or releases the stop lever.
+func (c *Client) SetStopLever(ctx context.Context, r StopLeverRequest) (*StopLeverAnswer, error) {
+	return callNode[StopLeverAnswer](ctx, c, http.MethodPost, pathStopLever, r)
+}
+
+// GetSwitch returns the region switch in progress, or the last one.
+func (c *Client) GetSwitch(ctx context.Context) (*SwitchAnswer, error) {
+	return callNode[SwitchAnswer](ctx, c, http.MethodGet, pathSwitch, nil)
+}
+
+// ChangeSwitch starts a region switch, or aborts the one in progress.
+func (c *Client) ChangeSwitch(ctx context.Context, r SwitchRequest) (*SwitchAnswer, error) {
+	return callNode[SwitchAnswer](ctx, c, http.MethodPost, pathSwitch, r)
+}

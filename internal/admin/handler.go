@@ -94,6 +94,8 @@ func (s *Server) apiRoutes() []apiRoute {
 		withLinearizable(getRoute(pathDrains, "List the drains in force.", b.Drains), b.DrainsNow),
 		bodyRoute(http.MethodPost, pathDrains, "Drain a region, zone or worker.", b.Drain),
 		deleteRoute(pathDrains, "path", "End the drain of a region, zone or worker.", b.Undrain),
+		getRoute(pathSwitch, "Return the region switch in progress, or the last one.", b.Switch),
+		bodyRoute(http.MethodPost, pathSwitch, "Move a region's clients elsewhere in checked steps, or abort that.", b.ChangeSwitch),
 		getRoute(pathStopLever, "Return the stop lever, which forbids drills and drains.", b.StopLever),
 		bodyRoute(http.MethodPost, pathStopLever, "End the drains of drills and forbid new drains, or allow them again.", b.SetStopLever),
 		getRoute(pathDNSSEC, "Return the DNSSEC state of the zone, its public keys and the DS record for the parent zone.", b.DNSSEC),

@@ -100,6 +100,8 @@ func checkRequest(q any) *Error {
 	switch q := q.(type) {
 	case DrainRequest:
 		return q.checkTimes()
+	case SwitchRequest:
+		return q.checkTimes()
 	case ApplyRequest:
 		ms = q.ForMS
 	}

@@ -1,10 +1,6 @@
 package admin
 
-import (
-	"context"
-	"net/http"
-	"time"
-)
+import "time"
 
 const pathStopLever = "/v1/stop-lever"
 
@@ -20,14 +16,4 @@ type StopLeverAnswer struct {
 	Reason  string    `json:"reason,omitempty"`
 	Actor   string    `json:"actor,omitempty"`
 	At      time.Time `json:"at,omitzero"`
-}
-
-// GetStopLever returns the stop lever.
-func (c *Client) GetStopLever(ctx context.Context) (*StopLeverAnswer, error) {
-	return callNode[StopLeverAnswer](ctx, c, http.MethodGet, pathStopLever, nil)
-}
-
-// SetStopLever pulls or releases the stop lever.
-func (c *Client) SetStopLever(ctx context.Context, r StopLeverRequest) (*StopLeverAnswer, error) {
-	return callNode[StopLeverAnswer](ctx, c, http.MethodPost, pathStopLever, r)
 }

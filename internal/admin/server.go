@@ -292,6 +292,9 @@ type Backend struct {
 	Drains func(ctx context.Context) (*DrainAnswer, error)
 	// Tenants lists the tenants with their limits and use.
 	Tenants func(ctx context.Context) (*TenantsAnswer, error)
+	// Switch returns the region switch in progress or the last one, and ChangeSwitch starts or aborts one.
+	Switch       func(ctx context.Context) (*SwitchAnswer, error)
+	ChangeSwitch func(ctx context.Context, r SwitchRequest, actor string) (*SwitchAnswer, error)
 	// StopLever returns the stop lever, and SetStopLever pulls or releases it.
 	StopLever    func(ctx context.Context) (*StopLeverAnswer, error)
 	SetStopLever func(ctx context.Context, r StopLeverRequest, actor string) (*StopLeverAnswer, error)
