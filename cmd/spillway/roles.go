@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/global"
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/runtimetune"
+	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/local"
 	"github.com/spillway-lb/spillway/regional"
 )
@@ -82,7 +83,7 @@ func newLogger(cmd *cobra.Command, level string) (*slog.Logger, error) {
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("unknown --log-level %q: write debug, info, warn or error", level)
 	}
-	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l})), nil
+	return slog.New(telemetry.NewLevelHandler(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelDebug}), l)), nil
 }
 
 // expectRole reports a config file of another role, before its keys are reported as unknown.

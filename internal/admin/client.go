@@ -98,6 +98,16 @@ func (c *Client) TestNotifications(ctx context.Context, r NotifyTestRequest) (*N
 	return callNode[NotifyTestAnswer](ctx, c, http.MethodPost, pathNotifyTest, r)
 }
 
+// GetLogLevel returns the level of the node's log.
+func (c *Client) GetLogLevel(ctx context.Context) (*LogLevelAnswer, error) {
+	return callNode[LogLevelAnswer](ctx, c, http.MethodGet, pathLogLevel, nil)
+}
+
+// SetLogLevel changes the level of the node's log.
+func (c *Client) SetLogLevel(ctx context.Context, r LogLevelRequest) (*LogLevelAnswer, error) {
+	return callNode[LogLevelAnswer](ctx, c, http.MethodPut, pathLogLevel, r)
+}
+
 // GetSpec returns the spec in force.
 func (c *Client) GetSpec(ctx context.Context) (*SpecAnswer, error) {
 	return callNode[SpecAnswer](ctx, c, http.MethodGet, pathSpec, nil)

@@ -78,7 +78,7 @@ func (s *Server) apiRoutes() []apiRoute {
 		explain = func(ctx context.Context, q ExplainQuery, _ string) (*ExplainAnswer, error) { return b.Explain(ctx, q) }
 	}
 	plan, planDiff, planHistory := b.planCalls()
-	return []apiRoute{
+	routes := []apiRoute{
 		getRoute(pathStatus, "Return the status of the node and the tiers below it.", s.statusCall()),
 		bodyRoute(http.MethodPost, pathExplain, "Explain the decisions about a request, without sending one.", explain).requireRole(RoleViewer),
 		traceRoute("Return what the node and the tiers below it have recorded about a request.", b.Trace),
@@ -111,6 +111,7 @@ func (s *Server) apiRoutes() []apiRoute {
 		archiveRoute("Return the replicated state, including its secrets.", b.Archive).requireRole(RoleAdmin),
 		restoreRoute("Put the spec and drains of an archive in force.", b.Restore).requireRole(RoleAdmin),
 	}
+	return append(routes, logLevelRoutes(s.cfg.Log)...)
 }
 
 // statusCall returns the Backend's Status, extended by the certificates of this node.

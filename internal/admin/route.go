@@ -104,6 +104,8 @@ func checkRequest(q any) *Error {
 		return q.checkTimes()
 	case ApplyRequest:
 		ms = q.ForMS
+	case LogLevelRequest:
+		ms = q.ForMS
 	}
 	if ms < 0 {
 		return BadRequestError("for_ms is negative", "omit it for no end")
