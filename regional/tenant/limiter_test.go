@@ -374,3 +374,29 @@ func ExampleLimiter() {
 	// third: false concurrency 1s
 	// after the first has ended: true
 }
+
+func TestListAllUsesIncludesTenantsWithoutLimits(t *testing.T) {
+	l, now := newLimiter(), startTime()
+	l.AdmitRequest("b", termsOf(spec.TenantLimits{}), costOf(100), now)
+	l.AdmitRequest("b", termsOf(spec.TenantLimits{}), costOf(50), now)
+	l.AdmitRequest("a", termsOf(spec.TenantLimits{Concurrency: 1}), costOf(7), now)
+	if shared := l.ListUses(now); len(shared) != 0 {
+		t.Fatalf("the summary has the use of limits that are not shared: %+v", shared)
+	}
+	for range 2 { // listing changes nothing
+		got := l.ListAllUses(now)
+		if len(got) != 2 || got[0].Tenant != "a" || got[1].Tenant != "b" {
+			t.Fatalf("the tenants are %+v, want a and b", got)
+		}
+		if got[0].Running != 1 || got[1].Running != 2 || got[1].TokensMilli <= got[0].TokensMilli || got[1].RequestsMilli != 2*got[0].RequestsMilli {
+			t.Errorf("the use is %+v", got)
+		}
+	}
+	later := now.Add(10 * time.Minute)
+	if got := l.ListAllUses(later); got[1].RequestsMilli >= 1000 {
+		t.Errorf("after ten minutes the use is %+v", got)
+	}
+	if got := l.ListAllUses(now); got[1].RequestsMilli == 0 {
+		t.Error("listing at a later time decayed the demand itself")
+	}
+}
