@@ -26,8 +26,12 @@ func (m *responseObserver) traceAttempt(res *forward.Result) {
 		Choice: tracing.ChoiceRecord{
 			Reason: c.Reason, Considered: c.Considered, CachedTokens: c.CachedTokens,
 			Terms: [tracing.MaxTerms]tracing.ChoiceTerm{
-				{Name: "wait", Seconds: c.Terms.Wait}, {Name: "prefill", Seconds: c.Terms.Prefill}, {Name: "kv_wait", Seconds: c.Terms.KVWait}, {Name: "decode", Seconds: c.Terms.Decode},
-				{Name: "adapter", Seconds: c.Terms.Adapter}, {Name: "ttft", Seconds: c.PredictedTTFT},
+				{Name: "wait", Seconds: c.Terms.Wait},
+				{Name: "prefill", Seconds: c.Terms.Prefill},
+				{Name: "kv_wait", Seconds: c.Terms.KVWait},
+				{Name: "decode", Seconds: c.Terms.Decode},
+				{Name: "adapter", Seconds: c.Terms.Adapter},
+				{Name: "ttft", Seconds: c.PredictedTTFT},
 			},
 		},
 	})

@@ -123,8 +123,16 @@ func checkRegionFigures(t *testing.T, b *testBrowser, api *admin.Client) {
 
 // consoleViews are the views of a global node, each with what it must contain.
 var consoleViews = []struct{ id, ready string }{
-	{"fleet", `table[aria-label="Regions"]`}, {"workers", ".heat button"}, {"latency", `table[aria-label="By region"]`}, {"plans", `table[aria-label="History"]`}, {"explain", "form"},
-	{"tenants", `table[aria-label="Tenants"]`}, {"raft", `table[aria-label="Members"]`}, {"drains", "form"}, {"events", `table[aria-label="Events"]`}, {"node", `table[aria-label="Configuration in force"]`},
+	{"fleet", `table[aria-label="Regions"]`},
+	{"workers", ".heat button"},
+	{"latency", `table[aria-label="By region"]`},
+	{"plans", `table[aria-label="History"]`},
+	{"explain", "form"},
+	{"tenants", `table[aria-label="Tenants"]`},
+	{"raft", `table[aria-label="Members"]`},
+	{"drains", "form"},
+	{"events", `table[aria-label="Events"]`},
+	{"node", `table[aria-label="Configuration in force"]`},
 }
 
 func checkViews(t *testing.T, b *testBrowser, api *admin.Client) {

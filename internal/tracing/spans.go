@@ -198,9 +198,16 @@ func requestFailure(r *RequestRecord) string {
 // a name.
 func requestAttrs(r *RequestRecord, attempts []AttemptRecord) (out []attribute.KeyValue) {
 	for _, f := range [...]struct{ key, value string }{
-		{"spillway.request.id", r.RequestID}, {"http.request.method", r.Method}, {"url.path", r.Path},
-		{"gen_ai.operation.name", r.Operation}, {"gen_ai.request.model", r.Model}, {"gen_ai.response.model", r.ServedModel},
-		{"spillway.service", r.Service}, {"spillway.tenant", r.Tenant}, {"spillway.class", r.Class}, {"spillway.error.code", r.ErrorCode},
+		{"spillway.request.id", r.RequestID},
+		{"http.request.method", r.Method},
+		{"url.path", r.Path},
+		{"gen_ai.operation.name", r.Operation},
+		{"gen_ai.request.model", r.Model},
+		{"gen_ai.response.model", r.ServedModel},
+		{"spillway.service", r.Service},
+		{"spillway.tenant", r.Tenant},
+		{"spillway.class", r.Class},
+		{"spillway.error.code", r.ErrorCode},
 	} {
 		if f.value != "" {
 			out = append(out, attribute.String(f.key, f.value))
@@ -210,8 +217,11 @@ func requestAttrs(r *RequestRecord, attempts []AttemptRecord) (out []attribute.K
 		key   string
 		value int
 	}{
-		{"http.response.status_code", r.Status}, {"gen_ai.request.max_tokens", r.MaxTokens}, {"gen_ai.usage.input_tokens", r.InputTokens},
-		{"gen_ai.usage.output_tokens", r.OutTokens}, {"gen_ai.usage.cache_read.input_tokens", r.CachedTokens},
+		{"http.response.status_code", r.Status},
+		{"gen_ai.request.max_tokens", r.MaxTokens},
+		{"gen_ai.usage.input_tokens", r.InputTokens},
+		{"gen_ai.usage.output_tokens", r.OutTokens},
+		{"gen_ai.usage.cache_read.input_tokens", r.CachedTokens},
 	} {
 		if f.value > 0 {
 			out = append(out, attribute.Int(f.key, f.value))
