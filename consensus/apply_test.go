@@ -55,7 +55,8 @@ func TestApplyKeepsInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &State{}
 		for i := range rapid.IntRange(1, 60).Draw(t, "entries") {
-			data, err := encodeCommand(drawCommand(t, s))
+			c := drawCommand(t, s)
+			data, err := encodeCommand(c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,6 +71,9 @@ func TestApplyKeepsInvariants(t *testing.T) {
 				t.Fatal("apply is not a function of its arguments")
 			}
 			checkInvariants(t, s, next, r, e.index)
+			if c.Kind == kindPutPlan && r.Code == codeOK && (c.BasedOn != s.PlanEpoch || c.Term != e.term) {
+				t.Fatalf("a plan based on epoch %d and of term %d was accepted at epoch %d in term %d", c.BasedOn, c.Term, s.PlanEpoch, e.term)
+			}
 			s = next
 		}
 		checkRoundTrip(t, s)
