@@ -168,6 +168,10 @@ drills-live: build ## run DRILL (region-loss) live: a fleet of processes with re
 drill-soak: build ## run 100,000 random drills in the simulator and judge their invariants: about an hour on two cores; SOAK_SEEDS=1000 SOAK_FROM=1
 	./bin/spillway drill soak --from $${SOAK_FROM:-1} --seeds $${SOAK_SEEDS:-100000}
 
+.PHONY: mutants
+mutants: ## change one line of the product at a time and show which drill, invariant or test catches it; MUTANTS="-only region"
+	$(GO) run ./chaos/drill/mutants -go '$(GO)' $(MUTANTS)
+
 .PHONY: large
 large: ## apply specs of 10,000 objects to three nodes, restart a follower, and hold both to their targets; needs a quiet machine
 	SPILLWAY_LARGE=1 $(GO) test -run '^TestLargeSpecMeetsItsTargets$$' -count 1 -timeout 10m -v ./global
