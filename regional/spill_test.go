@@ -80,6 +80,12 @@ type peerRegions struct {
 
 func newPeerRegions(t *testing.T, iad func(*regional.Config)) *peerRegions {
 	t.Helper()
+	return newConfiguredPeerRegions(t, nil, iad)
+}
+
+// newConfiguredPeerRegions is newPeerRegions with changes of both configs.
+func newConfiguredPeerRegions(t *testing.T, fra, iad func(*regional.Config)) *peerRegions {
+	t.Helper()
 	r := &peerRegions{testWorld: newWorld(t), fraReg: prometheus.NewRegistry(), iadReg: prometheus.NewRegistry()}
 	r.iad = r.startGateway("iad", func(c *regional.Config) {
 		c.Registry = r.iadReg
@@ -87,7 +93,12 @@ func newPeerRegions(t *testing.T, iad func(*regional.Config)) *peerRegions {
 			iad(c)
 		}
 	})
-	r.fra = r.startGateway("fra", func(c *regional.Config) { c.Registry = r.fraReg })
+	r.fra = r.startGateway("fra", func(c *regional.Config) {
+		c.Registry = r.fraReg
+		if fra != nil {
+			fra(c)
+		}
+	})
 	r.link = newCountingLink(t, r.iad.PeerAddr())
 	room := capacity.Summary{Models: []*capacity.ModelCapacity{roomyModel("small")}}
 	r.changeDirective(func(d *uplink.Directive) {
