@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
+	"github.com/spillway-lb/spillway/internal/decisionfile"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/telemetry"
@@ -39,7 +40,8 @@ type Agent struct {
 	httpServer   forward.Server
 	registration *registrationListener
 	admin        *admin.Server
-	exposedFiles map[string]struct{} // credential files whose mode was already logged
+	decisions    *decisionfile.FileWriter // nil: decisions are in memory only
+	exposedFiles map[string]struct{}      // credential files whose mode was already logged
 }
 
 // instance is what the parts of an Agent share.
@@ -137,6 +139,9 @@ func (a *Agent) openComponents() error {
 	if a.discovery, err = discover.New(a.discoverConfig()); err != nil {
 		return err
 	}
+	if a.decisions, err = a.openDecisionFile(); err != nil {
+		return err
+	}
 	if a.listener, err = a.cfg.openListener(); err != nil {
 		return fmt.Errorf("local %s/%s cannot listen on %s for requests (http.listen): %w", a.cfg.Zone, a.cfg.Name, a.cfg.Listen, err)
 	}
@@ -207,6 +212,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	a.wg.Go(a.models.runModelLoader)
 	a.wg.Go(a.watcher.runPatrol)
 	a.wg.Go(a.watchCredentials)
+	if a.decisions != nil {
+		a.wg.Go(func() { a.decisions.Run(a.ctx) })
+	}
 	if len(a.cfg.Gateways) == 0 {
 		a.wg.Go(a.specs.watchSpec)
 	}

@@ -71,6 +71,9 @@ type Config struct {
 	PrefixIndex int
 	// DecisionBytes bounds the log of decisions in memory, in bytes; 0: none is kept.
 	DecisionBytes int64
+	// DecisionFile gets a copy of the log of decisions, of at most DecisionFileBytes; empty: none.
+	DecisionFile      string
+	DecisionFileBytes int64
 	// Policy overrides the policy of the spec; empty follows the spec.
 	Policy string
 	// Spec is in force until the first directive; nil means defaults.

@@ -33,6 +33,9 @@ type Config struct {
 	UsageDir string
 	// DecisionBytes bounds the log of decisions in memory, in bytes; 0: none is kept.
 	DecisionBytes int64
+	// DecisionFile gets a copy of the log of decisions, of at most DecisionFileBytes; empty: none.
+	DecisionFile      string
+	DecisionFileBytes int64
 	// AccessLog gets one line for each client's request. Path empty: none is written.
 	AccessLog accesslog.Config
 	// Tracing configures the export of traces. The gateway fills in what identifies it. Endpoint empty: none.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/admin"
 	"github.com/spillway-lb/spillway/internal/capacity"
 	"github.com/spillway-lb/spillway/internal/certfile"
+	"github.com/spillway-lb/spillway/internal/decisionfile"
 	"github.com/spillway-lb/spillway/internal/httpedge/forward"
 	"github.com/spillway-lb/spillway/internal/identity"
 	"github.com/spillway-lb/spillway/internal/jwtauth"
@@ -28,7 +28,6 @@ import (
 	"github.com/spillway-lb/spillway/internal/tracing"
 	"github.com/spillway-lb/spillway/internal/uplink"
 	"github.com/spillway-lb/spillway/regional/billing"
-	"github.com/spillway-lb/spillway/regional/routing"
 )
 
 // Gateway is one instance of a regional tier: it owns the listeners, the links to the other tiers and the timers. It is
@@ -56,6 +55,8 @@ type Gateway struct {
 	rttSampler    *rttSampler // nil when RTTs are not measured
 	tokenVerifier *jwtauth.Verifier
 	usageWriter   *billing.Writer // nil: no records are written
+	// decisionWriter is nil where decisions are in memory only.
+	decisionWriter *decisionfile.FileWriter
 
 	stopped atomic.Bool
 	cancel  context.CancelFunc
@@ -70,7 +71,7 @@ func New(cfg Config) (*Gateway, error) {
 	now := time.Now()
 	g := &Gateway{cfg: cfg, log: telemetry.LoggerOrDiscard(cfg.Log), boot: uint64(now.UnixNano()), started: now}
 	g.log = g.log.With(telemetry.KeyTier, "regional", telemetry.KeyNode, cfg.Name, telemetry.KeyRegion, cfg.Region)
-	g.router = newSharedRouter(routing.RouterConfig{Name: cfg.Name, Boot: g.boot, Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), DecisionBytes: int(cfg.DecisionBytes)})
+	g.router = newSharedRouter(g.newRouterConfig())
 	g.tenants = newTenantGate(spec.LeaseHolder{Region: cfg.Region, Gateway: cfg.Name}, len(cfg.Globals) == 0, g.boot, now)
 	g.budgets = &budgetFile{dir: cfg.Dir, log: g.log, tenants: g.tenants}
 	g.budgets.loadUse()
@@ -130,6 +131,9 @@ func (g *Gateway) openMetrics() (err error) {
 		if g.server.accessLog, err = accesslog.New(g.cfg.AccessLog); err != nil {
 			return err
 		}
+	}
+	if g.decisionWriter, err = g.openDecisionFile(); err != nil {
+		return err
 	}
 	g.policies.metrics, g.server.metrics = g.metrics, g.metrics
 	g.server.usage = &usageRecorder{gateway: g.cfg.Name, region: g.cfg.Region, metrics: g.metrics.billing, writer: g.usageWriter}
@@ -269,6 +273,9 @@ func (g *Gateway) Start(ctx context.Context) error {
 		g.done.Go(func() { g.server.accessLog.Run(ctx) })
 	}
 	g.done.Go(func() { g.server.tracer.Run(ctx) })
+	if g.decisionWriter != nil {
+		g.done.Go(func() { g.decisionWriter.Run(ctx) })
+	}
 	if g.rttSampler != nil {
 		g.done.Go(func() { g.rttSampler.runSampler(ctx, rttReportEvery*g.cfg.Interval) })
 	}

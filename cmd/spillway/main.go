@@ -134,7 +134,7 @@ expired or lacks the role, 9 the node's tier or release does not support the com
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
 		newGetCommand(), newDescribeCommand(), newContextCommand(),
-		newStatusCommand(), newConsoleCommand(), newExplainCommand(), newTraceCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
+		newStatusCommand(), newConsoleCommand(), newExplainCommand(), newTraceCommand(), newReplayCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(), newLogLevelCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),
 	)

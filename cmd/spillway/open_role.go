@@ -114,7 +114,7 @@ func openRegional(c *config.Regional, log *slog.Logger) (fleet.Runner, error) {
 	}
 	return regional.New(regional.Config{
 		Name: c.Name, Region: c.Region, Dir: c.Dir, Certs: certs, Atlas: atlas, Log: log, Version: version,
-		UsageDir: c.Usage.Dir, AccessLog: accessLogConfig(&c.AccessLog), Tracing: tracingConfig(&c.Tracing), DecisionBytes: c.Decisions.Memory,
+		UsageDir: c.Usage.Dir, AccessLog: accessLogConfig(&c.AccessLog), Tracing: tracingConfig(&c.Tracing), DecisionBytes: c.Decisions.Memory, DecisionFile: c.Decisions.File, DecisionFileBytes: c.Decisions.MaxBytes,
 		HTTPListen: c.HTTP.Listen, HTTPCert: c.HTTP.TLSCert, HTTPKey: c.HTTP.TLSKey, NoHTTP3: !c.HTTP.HTTP3, NoFast: !c.HTTP.Fast,
 		Trusted: c.HTTP.ProxyTrust(), ProxyHeaders: c.HTTP.ProxyProtocol,
 		PeerListen: c.Peer.Listen, PeerAdvertise: c.Peer.Advertise, UplinkListen: c.Uplink.Listen, Globals: c.Globals, SpecFile: c.Spec,
@@ -161,7 +161,7 @@ func buildLocalConfig(c *config.Local, log *slog.Logger) (local.Config, error) {
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, NoFastPath: !c.HTTP.Fast, Gateways: c.Gateways,
 		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
-		Tracing: tracingConfig(&c.Tracing), ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts, BodyMemory: c.BodyMemory, DecisionBytes: c.Decisions.Memory,
+		Tracing: tracingConfig(&c.Tracing), ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts, BodyMemory: c.BodyMemory, DecisionBytes: c.Decisions.Memory, DecisionFile: c.Decisions.File, DecisionFileBytes: c.Decisions.MaxBytes,
 		AdminSocket: chooseAdminSocket(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: parseGrants(c.Admin),
 	}, nil
 }

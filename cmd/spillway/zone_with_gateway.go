@@ -98,9 +98,9 @@ func openZoneWithGateway(c *config.Local, log *slog.Logger) (*zoneWithGateway, e
 	if c.Admin.Listen != "" && l.Certs == nil {
 		return nil, fmt.Errorf("admin.listen needs certificates: set tls, or use admin.socket alone")
 	}
-	l.RegistrationCerts = l.Certs
+	l.RegistrationCerts, l.DecisionFile = l.Certs, "" // the gateway writes the file
 	return newZoneWithGateway(regional.Config{
-		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog), Tracing: tracingConfig(&c.Tracing), DecisionBytes: c.Decisions.Memory,
+		HTTPListen: c.HTTP.Listen, SpecFile: c.Spec, Log: log, Version: version, AccessLog: accessLogConfig(&c.AccessLog), Tracing: tracingConfig(&c.Tracing), DecisionBytes: c.Decisions.Memory, DecisionFile: c.Decisions.File, DecisionFileBytes: c.Decisions.MaxBytes,
 		AdminSocket: l.AdminSocket, AdminListen: l.AdminListen, MetricsListen: l.MetricsListen, AdminGrants: l.AdminGrants, AdminCerts: l.Certs,
 	}, l)
 }

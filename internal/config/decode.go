@@ -128,6 +128,7 @@ func (c *Regional) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.HTTP.TLSCert, &c.HTTP.TLSKey, &c.Spec)
 	rebaseAccessLog(base, &c.AccessLog)
 	c.Tracing.rebasePaths(base)
+	rebaseFiles(base, &c.Decisions.File)
 	c.TLS.rebasePaths(base)
 	c.Geo.rebasePaths(base)
 	c.Admin.rebasePaths(base, c.Dir)
@@ -137,6 +138,7 @@ func (c *Local) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.WorkersFile, &c.Spec, &c.Registration.TokenFile)
 	rebaseAccessLog(base, &c.AccessLog)
 	c.Tracing.rebasePaths(base)
+	rebaseFiles(base, &c.Decisions.File)
 	RebaseWorkers(base, c.Workers)
 	for i := range c.Discover.DNS {
 		n := &c.Discover.DNS[i]

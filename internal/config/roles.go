@@ -232,6 +232,11 @@ type DecisionLog struct {
 	// Memory bounds the log in memory, in bytes. A request takes about 350 bytes; the oldest are dropped. 0: none is
 	// kept.
 	Memory int64 `yaml:"memory" default:"16777216"`
+	// File gets a copy of the log. With a gateway's file `spillway replay` makes its choices again, also for another
+	// spec. Empty: none.
+	File string `yaml:"file"`
+	// MaxBytes bounds the file, together with the one before it (the name with .1), in bytes.
+	MaxBytes int64 `yaml:"max_bytes" default:"1073741824"`
 }
 
 // Tracing configures the export of traces over OTLP. A trace has times, tokens, models, endpoints and predictions, and neither

@@ -104,6 +104,12 @@ func (k *configChecker) checkDecisions(d *DecisionLog) {
 	if d.Memory != 0 && (d.Memory < 1<<20 || d.Memory > 8<<30) {
 		k.addProblem("$.decisions.memory", fmt.Sprintf("memory %d is out of range", d.Memory), "write bytes, from 1048576 (1 MiB) to 8589934592 (8 GiB), or 0 for no log")
 	}
+	if d.MaxBytes < 1<<20 {
+		k.addProblem("$.decisions.max_bytes", fmt.Sprintf("max_bytes %d is out of range", d.MaxBytes), "write bytes from 1048576 (1 MiB)")
+	}
+	if d.File != "" && d.Memory == 0 {
+		k.addProblem("$.decisions.file", "the file gets a copy of the log, and decisions.memory 0 keeps none", "take memory out for the default, or take file out")
+	}
 }
 
 func (c *Regional) findProblems() []Problem {

@@ -65,8 +65,9 @@ type RouteQuery struct {
 	SpillShare   float64
 	Ledger       *Ledger
 
-	affinityKnown  bool // AffinityPath and AffinityTokens are set
-	affinityTokens int  // tokens of the prompt that were cached there when the session was served last
+	replayed       *replayedInputs // of a replay, instead of Ledger and SpillBudgets
+	affinityKnown  bool            // AffinityPath and AffinityTokens are set
+	affinityTokens int             // tokens of the prompt that were cached there when the session was served last
 	// drainDraw decides, between 0 and 1, which draining zones the query may still use; 0: not drawn yet.
 	drainDraw float64
 }
@@ -153,7 +154,7 @@ func (q *RouteQuery) findEligible(s *capacity.Summary) (*capacity.ModelCapacity,
 // in the summary, and room the wait for KV cache and sequence slots. credit is set when the summary is fresh enough for
 // its cache contents to count.
 func (q *RouteQuery) estimateCost(m *capacity.ModelCapacity, path capacity.Path, credit bool, h costHandle) routeCost {
-	load := q.Ledger.UncreditedLoad(path, q.Model)
+	load := q.sentLoad(path)
 	rate := float64(m.PrefillRate())
 	if rate <= 0 {
 		rate = defaultPrefillRate * float64(m.Ready)

@@ -17,6 +17,10 @@ func (r *Router) chooseAndLog(q *RouteQuery, now time.Time) (RouteDecision, bool
 	q.Ledger, q.SpillBudgets, q.SpillShare = r.ledger, r.spillBudgets, r.policy.SpillShare
 	rec := &r.decisions.Scratch
 	rec.Reset()
+	if r.inputs != nil {
+		r.inputs.recordView(r.view, now)
+		r.inputs.beginChoice(q)
+	}
 	d, ok := chooseRoute(q, r.view, now, r.cfg.Rand, costSink{log: rec})
 	r.logChoice(q, &d, ok, rec, now)
 	return d, ok
@@ -31,6 +35,11 @@ func (r *Router) logChoice(q *RouteQuery, d *RouteDecision, ok bool, rec *decisi
 		rec.Chosen = r.nameOf(d)
 	}
 	rec.KeepBest()
+	if r.inputs != nil {
+		if rec.Inputs = r.inputs.appendInputs(rec.Inputs, q, r.view, d, ok, now); len(rec.Inputs) > maxInputBytes {
+			rec.Inputs = rec.Inputs[:0]
+		}
+	}
 	r.decisions.AddRecord(rec)
 }
 

@@ -167,9 +167,9 @@ func (p *PeerRegion) whyHeld(q *RouteQuery, m *capacity.ModelCapacity, now time.
 		return IneligibleNotFresh, SpillHeldNotFresh
 	case m.Headroom[q.Class] <= 0:
 		return IneligibleNoHeadroom, SpillHeldNoHeadroom
-	case q.SpillBudgets.isPaused(p.Region, q.Model, now):
+	case q.isSpillPaused(p.Region, now):
 		return IneligiblePaused, SpillHeldRefused
-	case !q.SpillBudgets.hasBudget(p.Region, q.Model, q.SpillShare*p.headroomFor(q), now):
+	case !q.hasSpillBudget(p.Region, q.SpillShare*p.headroomFor(q), now):
 		return IneligibleSpillBudget, SpillHeldBudget
 	}
 	return "", ""

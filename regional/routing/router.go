@@ -26,6 +26,7 @@ type Router struct {
 	spillBudgets *SpillBudgets
 	retryBudget  RetryBudget
 	decisions    *decision.Ring // nil: decisions are not kept
+	inputs       *inputRecorder // nil: what they are made from is not kept
 	massLoss     resume.MassLossBudget
 	// ticketMarks holds, for each peer region, ledger tickets by their time of issue.
 	ticketMarks map[string][]ticketMark
@@ -42,19 +43,26 @@ type RouterConfig struct {
 	Boot uint64
 	// Rand makes all random choices; the same calls with the same seed lead to the same decisions.
 	Rand *rand.Rand
+	// PCG is the source of Rand. With it the router records what decisions are made from, so that they can be replayed; nil: it
+	// does not.
+	PCG *rand.PCG
 	// DecisionBytes bounds the log of decisions, in bytes; 0: none is kept.
 	DecisionBytes int
 }
 
 // NewRouter returns a router without summaries and peers.
 func NewRouter(c RouterConfig) *Router {
-	return &Router{
+	r := &Router{
 		cfg: c, view: &RoutingView{},
 		summaries: capacity.NewSummaryTable(capacity.FreshnessThresholds{}), ledger: NewLedger(),
 		sessions: NewSessionTable(), retention: NewCacheRetention(), spillBudgets: NewSpillBudgets(),
 		decisions:   decision.NewRing(c.DecisionBytes),
 		ticketMarks: map[string][]ticketMark{}, suspects: map[string]time.Time{}, endpoints: map[string]*endpointState{},
 	}
+	if r.decisions != nil && c.PCG != nil {
+		r.inputs = &inputRecorder{pcg: c.PCG, states: decision.NewRing(c.DecisionBytes)}
+	}
+	return r
 }
 
 // DispatchOutcome is the outcome of Dispatch.

@@ -40,6 +40,20 @@ func (s *SpillBudgets) hasBudget(region, model string, rate float64, now time.Ti
 	return a.tokens > 0
 }
 
+// peekBudget returns what hasBudget would return, without refilling.
+func (s *SpillBudgets) peekBudget(region, model string, rate float64, now time.Time) bool {
+	if s == nil {
+		return true
+	}
+	a := s.buckets[spillKey{region, model}]
+	if a == nil {
+		return rate > 0
+	}
+	filled := *a
+	filled.refillTo(rate, now)
+	return filled.tokens > 0
+}
+
 // refillTo refills the bucket at a rate, up to the tokens of one second.
 func (a *spillBucket) refillTo(rate float64, now time.Time) {
 	a.tokens = min(rate, a.tokens+rate*max(0, now.Sub(a.filledAt)).Seconds())
