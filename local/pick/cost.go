@@ -116,12 +116,6 @@ func (p *placement) predictCost(at int32) float64 {
 	return t.totalSeconds()
 }
 
-// predictTTFT returns the predicted time to first token on a candidate, in seconds, for every policy.
-func (p *placement) predictTTFT(at int32) float64 {
-	t := p.predictTerms(at)
-	return t.boundedTTFT()
-}
-
 // boundedTTFT returns ttftSeconds within the bounds of a prediction.
 func (t *costTerms) boundedTTFT() float64 {
 	s := t.ttftSeconds()
