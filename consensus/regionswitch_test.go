@@ -46,6 +46,11 @@ func TestSwitchSteps(t *testing.T) {
 		}
 		for i, next := range c.steps {
 			stale := stepOf(s.Switch, next, noon)
+			other := stale
+			other.Path = "other"
+			if _, r := applyOne(t, s, other); next != SwitchAborted && r.Code != codeRefused {
+				t.Errorf("step %s is taken from a step that is not the present one", next)
+			}
 			if s, r = applyOne(t, s, stale); r.Code != codeOK || s.Switch.Step != next || s.Switch.Note != "found" {
 				t.Fatalf("step %s: %+v, %+v", next, r, s.Switch)
 			}
