@@ -19,9 +19,7 @@ import (
 )
 
 func newReplayCommand() *cobra.Command {
-	var (
-		from, specFile, output string
-	)
+	var from, specFile, output string
 	cmd := &cobra.Command{
 		Use:   "replay --from FILE [--spec FILE]",
 		Short: "Make the recorded choices of a gateway again, as they were or with another spec",
