@@ -85,6 +85,7 @@ func newDescribeItemCommand(d itemDescriber) *cobra.Command {
 		},
 	}
 	to.addFlags(cmd)
+	cmd.ValidArgsFunction = completeOneName(&to, d.kind)
 	return cmd
 }
 

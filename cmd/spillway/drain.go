@@ -77,6 +77,7 @@ func newDrainCommand() *cobra.Command {
 		},
 	}
 	to.addFlags(cmd)
+	cmd.ValidArgsFunction = completeScope(&to, "region", "zone", "worker")
 	cmd.Flags().DurationVar(&dur, "for", 0, "end the drain automatically after this time (default: until undrained)")
 	cmd.Flags().DurationVar(&over, "over", 0, "decrease new traffic linearly to zero over this time (default: at once)")
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown by status and in the audit log")
@@ -262,6 +263,7 @@ func newUndrainCommand() *cobra.Command {
 		},
 	}
 	to.addFlags(cmd)
+	cmd.ValidArgsFunction = completeScope(&to, "region", "zone", "worker")
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the audit log")
 	return cmd
 }

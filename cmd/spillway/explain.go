@@ -70,6 +70,8 @@ changes. The candidate with * is chosen. Reason codes:
 	f.Int64Var(&q.PromptTokens, "prompt-tokens", 1000, "length of the prompt, in tokens")
 	f.Int64Var(&q.MaxTokens, "max-tokens", 200, "maximum number of tokens to generate")
 	panicOnError(cmd.MarkFlagRequired("model"))
+	panicOnError(cmd.RegisterFlagCompletionFunc("model", completeOneName(&to, "model")))
+	panicOnError(cmd.RegisterFlagCompletionFunc("tenant", completeOneName(&to, "tenant")))
 	addOutputFlag(cmd, &output)
 	return cmd
 }

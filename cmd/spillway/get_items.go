@@ -72,6 +72,9 @@ func newGetItemsCommand[T any](k itemKind[T]) *cobra.Command {
 		},
 	}
 	o.target.addFlags(cmd)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return completeNames(completionContext(cmd), &o.target, &k, prefix), cobra.ShellCompDirectiveNoFileComp
+	}
 	addOutputFlag(cmd, &o.output)
 	f := cmd.Flags()
 	f.StringVar(&o.sortBy, "sort", "", "sort by this column; -COLUMN for descending order")

@@ -88,7 +88,7 @@ func newUsageError(usage, hint string) error {
 	if hint != "" {
 		hint = "\nhint: " + hint
 	}
-	return errors.New("usage: spillway " + usage + hint)
+	return newUsageMistake(errors.New("usage: spillway " + usage + hint))
 }
 
 // addDeprecatedFlag adds the earlier name of a flag for one release. Both names set the same value.
@@ -134,10 +134,11 @@ expired or lacks the role, 9 the node's tier or release does not support the com
 		newUpCommand(), newDemoCommand(),
 		newGlobalCommand(), newRegionalCommand(), newLocalCommand(), newWorkerCommand(), newRegisterCommand(),
 		newGetCommand(), newDescribeCommand(), newContextCommand(),
-		newStatusCommand(), newConsoleCommand(), newExplainCommand(), newTraceCommand(), newReplayCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
+		newStatusCommand(), newConsoleCommand(), newExplainCommand(), newTraceCommand(), newReplayCommand(), newNotifyCommand(), newReportCommand(), newPlanCommand(), newApplyCommand(), newDiffCommand(), newPromoteCommand(), newRollbackCommand(), newDrainCommand(), newUndrainCommand(), newCordonCommand(), newUncordonCommand(), newLoadCommand(), newSimulateCommand(), newDrillCommand(), newPlanCapacityCommand(), newTracesCommand(),
 		newMembersCommand(), newSnapshotCommand(), newRecoverCommand(), newAuditCommand(), newUsageCommand(), newDNSSECCommand(), newTicketsCommand(), newLogLevelCommand(),
 		newConfigCommand(), newCertsCommand(), newVersionCommand(), newFaultCommand(), newManCommand(),
 	)
+	markUsageMistakes(root)
 	return root
 }
 
