@@ -141,7 +141,18 @@ func sortItems[T any](items []T, columns []tableColumn[T], by string) error {
 		return newUsageMistake(fmt.Errorf("unknown column %q: --sort takes %s, with - before it for descending order", name, strings.Join(listSortKeys(columns), ", ")))
 	}
 	cell := columns[i].cell
-	slices.SortStableFunc(items, func(a, b T) int { return compareCells(cell(&a), cell(&b), descending) })
+	type keyedItem struct {
+		item T
+		key  tableCell
+	}
+	keyed := make([]keyedItem, len(items)) // a cell is formatted once, not for each comparison
+	for k := range items {
+		keyed[k] = keyedItem{items[k], cell(&items[k])}
+	}
+	slices.SortStableFunc(keyed, func(a, b keyedItem) int { return compareCells(a.key, b.key, descending) })
+	for k := range keyed {
+		items[k] = keyed[k].item
+	}
 	return nil
 }
 
