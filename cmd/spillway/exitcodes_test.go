@@ -26,8 +26,16 @@ func TestExitCodesDocument(t *testing.T) {
 		t.Errorf("the page has %d codes, want %d", rows, len(codes))
 	}
 	for _, args := range [][]string{
-		{"status", "--nothing"}, {"status", "extra"}, {"get", "foo"}, {"get", "regions", "-o", "xml"}, {"apply"}, {"drain", "region"}, {"describe", "worker"},
-		{"cordon", "region", "fra"}, {"context", "use"}, {"get", "workers", "--sort"},
+		{"status", "--nothing"},
+		{"status", "extra"},
+		{"get", "foo"},
+		{"get", "regions", "-o", "xml"},
+		{"apply"},
+		{"drain", "region"},
+		{"describe", "worker"},
+		{"cordon", "region", "fra"},
+		{"context", "use"},
+		{"get", "workers", "--sort"},
 	} {
 		if _, _, err := runSpillway(t, args...); err == nil || exitCodeOf(err) != exitUsage {
 			t.Errorf("%v: %v exits with %d, want %d", args, err, exitCodeOf(err), exitUsage)
