@@ -2,6 +2,8 @@ package local
 
 import (
 	"context"
+	"net/netip"
+	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -55,9 +57,23 @@ func (w *zoneWorker) engineAccess() engine.AccessMode {
 	return engine.AccessMode{TLS: strings.HasPrefix(w.declared.URL, "https:"), HasKey: sent.HasCredentials()}
 }
 
+// endpointAddress returns the address and port of a worker's URL as endpoint pickers name it. It is empty if the URL has a host
+// name, which a proxy would have to resolve, or a path, which it would have to add.
+func endpointAddress(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || strings.Trim(u.Path, "/") != "" {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(dialHostPort(u))
+	if err != nil {
+		return ""
+	}
+	return at.String()
+}
+
 // toWorkerSpec returns what the scheduler needs to know of a declared worker.
 func toWorkerSpec(d *discover.Worker) sched.WorkerSpec {
-	s := sched.WorkerSpec{Name: d.Name, URL: d.URL, GPU: d.GPU, Weight: d.Weight, Labels: d.Labels, MaxModels: d.MaxModels, Wake: d.Wake, KVRanks: len(d.KVEvents)}
+	s := sched.WorkerSpec{Name: d.Name, URL: d.URL, Address: endpointAddress(d.URL), GPU: d.GPU, Weight: d.Weight, Labels: d.Labels, MaxModels: d.MaxModels, Wake: d.Wake, KVRanks: len(d.KVEvents)}
 	for _, m := range d.Models {
 		s.Models = append(s.Models, engine.WorkerModel{ID: m})
 	}

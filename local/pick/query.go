@@ -39,6 +39,25 @@ type PlacementQuery struct {
 	Pools uint64
 	// Overflow also allows workers in no pool while none of its pools has room.
 	Overflow bool
+	// Only are the workers that may take the request besides what its pools allow; nil means all.
+	Only WorkerSet
+}
+
+// WorkerSet is a set of workers, as one bit for each ledger slot.
+type WorkerSet []uint64
+
+// AddWorker returns the set with a worker added.
+func (s WorkerSet) AddWorker(id int32) WorkerSet {
+	for int(id/64) >= len(s) {
+		s = append(s, 0)
+	}
+	s[id/64] |= 1 << (id % 64)
+	return s
+}
+
+// HasWorker reports whether a worker is in the set.
+func (s WorkerSet) HasWorker(id int32) bool {
+	return id >= 0 && int(id/64) < len(s) && s[id/64]&(1<<(id%64)) != 0
 }
 
 // SLO is what a request asked for; zero fields mean no target.
@@ -93,9 +112,14 @@ func (q *PlacementQuery) PromptPrefix() inflight.PromptPrefix {
 	return inflight.PromptPrefix{Blocks: q.Blocks[:min(len(q.Blocks), blockhash.MaxBlocks)], TokensPerByte: float64(q.PromptTokens) / float64(q.PromptBytes)}
 }
 
-// AllowsWorker reports whether the request's pools allow the worker, independent of room.
+// AllowsWorker reports whether the request's pools and Only allow the worker, independent of room.
 func (q *PlacementQuery) AllowsWorker(w *WorkerSnapshot) bool {
-	return w.Pools&q.Pools != 0 || w.Pools == 0 && (q.Pools == 0 || q.Overflow)
+	return q.AllowsPools(w.Pools) && (q.Only == nil || q.Only.HasWorker(w.ID))
+}
+
+// AllowsPools reports whether the request's pools allow a worker that is dedicated to these pools; 0 is a worker in no pool.
+func (q *PlacementQuery) AllowsPools(pools uint64) bool {
+	return pools&q.Pools != 0 || pools == 0 && (q.Pools == 0 || q.Overflow)
 }
 
 // HashAffinityKey hashes an affinity key for PlacementQuery.Key. It never returns 0.

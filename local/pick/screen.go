@@ -8,7 +8,7 @@ import (
 // request that may overflow also uses workers in no pool once its own have no room.
 func (p *placement) screenPools(rec *explain.Explanation) string {
 	p.unpooledAllowed = p.query.Pools == 0
-	p.poolsMatter = p.anyPooled || !p.unpooledAllowed
+	p.poolsMatter = p.anyPooled || !p.unpooledAllowed || p.query.Only != nil
 	p.searching = p.pruner.enabled && p.groups != nil
 	if p.query.Overflow && !p.unpooledAllowed {
 		p.screenWorkers(nil)
@@ -17,9 +17,11 @@ func (p *placement) screenPools(rec *explain.Explanation) string {
 	return p.screenWorkers(rec)
 }
 
-// poolIneligibility returns why worker at may not take the request at all, by its pools.
+// poolIneligibility returns why worker at may not take the request at all, by its pools or by PlacementQuery.Only.
 func (p *placement) poolIneligibility(at int) ineligibility {
 	switch pools := p.Workers[at].Pools; {
+	case p.query.Only != nil && !p.query.Only.HasWorker(p.Workers[at].ID):
+		return ineligibleNotAllowed
 	case pools&p.query.Pools != 0 || pools == 0 && p.unpooledAllowed:
 		return eligible
 	case pools != 0:
@@ -184,6 +186,7 @@ const (
 	ineligibleOverShare // the tenant is above its fair share and the request would slow others down
 	ineligibleTPOT      // time per output token would exceed the request's target
 	ineligibleDraining
+	ineligibleNotAllowed // the proxy that asks for an endpoint cannot send the request to it
 )
 
 // String returns the reason as explanations show it.
@@ -193,6 +196,7 @@ func (d ineligibility) String() string {
 		"prefill backlog over the target", "longer than the worker's context", "invalid learned parameters", "not in the ledger",
 		"dedicated to another pool", "not of the request's pool",
 		"tenant over its fair share", "time per output token over the request's target", "draining: this request goes to another worker",
+		"not in the proxy's subset, or without an IP address",
 	}[d]
 }
 

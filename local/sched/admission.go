@@ -107,6 +107,7 @@ func (a *Admission) prepareQuery(v *Request, p *modelGroup) {
 	q.PromptBytes = int64(len(v.Envelope.Prompt))
 	q.Class = v.Class
 	a.assignPools(v)
+	a.limitDestinations(v, p)
 	q.MaxWait = a.policy.TTFTTarget(v.Model, v.Class) / 2
 	q.Share.Contended = false
 	if q.Blocks == nil {
@@ -120,6 +121,7 @@ func (a *Admission) prepareQuery(v *Request, p *modelGroup) {
 // queue with it.
 func (a *Admission) placeRequest(v *Request, p *modelGroup, crowded bool, now time.Time) *Attempt {
 	a.setShareLimits(v, p, crowded, now)
+	a.limitDestinations(v, p)
 	v.Query.SLO.WaitForTPOT, v.Query.Waited = a.mayWaitForTPOT(v, now), v.QueueItem.WaitTime(now)
 	choice, ok := pick.ChooseWorker(&v.Query, p.view, now, a.rng, nil)
 	if !ok {

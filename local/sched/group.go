@@ -137,7 +137,7 @@ const maxOvertakes = 64
 
 // takeTurn makes a request its pool's poolTurn, unless there is one.
 func (p *modelGroup) takeTurn(v *Request) {
-	if p.turnFor(v) != nil || !pick.IsBlockedByPool(p.view) {
+	if v.Query.Only != nil || p.turnFor(v) != nil || !pick.IsBlockedByPool(p.view) { // one proxy's subset must not hold up a pool
 		return
 	}
 	if p.turns == nil {

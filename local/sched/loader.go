@@ -293,7 +293,7 @@ func (l *ModelLoader) splitByPools(c *placementSnapshot, now time.Time) {
 func (l *ModelLoader) availabilityFor(model string, q *pick.PlacementQuery, now time.Time) (best modelPoolKey, o modelload.AvailabilityForecast) {
 	c := l.currentPlacement(now)
 	for k, i := range c.index {
-		if k.model != model || q != nil && !q.AllowsWorker(&pick.WorkerSnapshot{Pools: k.pools}) {
+		if k.model != model || q != nil && !q.AllowsPools(k.pools) {
 			continue
 		}
 		forecast := modelload.ForecastAvailability(l.loadConfig, &c.state, i, now)

@@ -52,7 +52,9 @@ func (a *Admission) assignPools(v *Request) {
 // refuseNoPool refuses a request for which no worker is declared here. It is retryable: another endpoint may have one.
 func (a *Admission) refuseNoPool(v *Request) *openai.Error {
 	e := openai.NoCapacity(v.Model, openai.MinRetryAfter)
-	if p, _ := modelroute.FindPool(a.policy.Spec, v.Tenant, v.Model, v.Class); p != nil {
+	if v.Query.Only != nil {
+		e.Message = fmt.Sprintf("no endpoint that the proxy may use serves %s here", v.Model)
+	} else if p, _ := modelroute.FindPool(a.policy.Spec, v.Tenant, v.Model, v.Class); p != nil {
 		e.Message = fmt.Sprintf("no worker of the pool %q serves %s here", p.Name, v.Model)
 	} else {
 		e.Message = fmt.Sprintf("every worker that serves %s here is dedicated to a pool", v.Model)
@@ -63,7 +65,7 @@ func (a *Admission) refuseNoPool(v *Request) *openai.Error {
 // refuseNoEligible refuses a waiting request once all workers that may take it are gone or down, though others serve the
 // model. It returns nil while the request may still be placed, for example while its model is being loaded.
 func (a *Admission) refuseNoEligible(v *Request, p *modelGroup) *openai.Error {
-	if len(a.policy.Spec.Pools) == 0 || v.loadWait > 0 {
+	if len(a.policy.Spec.Pools) == 0 && v.Query.Only == nil || v.loadWait > 0 {
 		return nil
 	}
 	a.assignPools(v) // the spec may have changed while the request waited

@@ -42,6 +42,8 @@ type Request struct {
 	blockBuffer     [16]uint64 // buffer for the blocks of most prompts
 	Landmarks       []uint64   // hashes of the prompt's beginnings in sketches; backed by landmarkBuffer
 	landmarkBuffer  [capacity.MaxLandmarks]uint64
+	Destinations    *DestinationLimit // where the proxy that asks for an endpoint can send it; nil where this tier sends it
+	onlyBuffer      [2]uint64         // buffer for Query.Only of most zones
 	ExcludedWorkers [2]int32
 	unfitWorkers    []int32 // workers that cannot serve it, such as those whose engines cannot continue an answer
 	RetriesLeft     int

@@ -20,6 +20,8 @@ type grpcSupport uint8
 // WorkerSpec is what an operator declares about a worker, as far as it matters for scheduling.
 type WorkerSpec struct {
 	Name, URL string
+	// Address is the IP address and port of URL, as a proxy names an endpoint; empty if URL has a host name or a path.
+	Address string
 	// GPU is the hardware type, such as "H100"; empty when not declared.
 	GPU string
 	// Weight is its share of the requests relative to others, for the weighted policies.
