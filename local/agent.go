@@ -58,6 +58,7 @@ type instance struct {
 	serverNames     *serverNames
 	peers           *zonePeers
 	uplink          *uplink.Child
+	picker          *pickerListener // nil when it is off
 	metrics         *agentMetrics
 	tracer          *tracing.Tracer // nil: no traces
 	loaderMetrics   *loaderMetrics
@@ -148,6 +149,9 @@ func (a *Agent) openComponents() error {
 	if a.registration, err = a.openRegistrationListener(); err != nil {
 		return err
 	}
+	if a.picker, err = openPickerListener(a); err != nil {
+		return err
+	}
 	if a.cfg.Advertise == "" {
 		a.cfg.Advertise = a.listener.Addr().String()
 	}
@@ -208,6 +212,7 @@ func (a *Agent) Start(ctx context.Context) error {
 	})
 	a.registration.start()
 	a.wg.Go(func() { a.tracer.Run(a.ctx) })
+	a.picker.start()
 	a.wg.Go(a.runPump)
 	a.wg.Go(a.models.runModelLoader)
 	a.wg.Go(a.watcher.runPatrol)
@@ -246,6 +251,7 @@ func (a *Agent) closeComponents() {
 		_ = a.listener.Close() // already closed if it was served
 	}
 	a.registration.close()
+	a.picker.close()
 	a.workerTransports().closeIdle()
 }
 
@@ -276,10 +282,16 @@ func (a *Agent) Stop(ctx context.Context) error {
 	a.discovery.Stop()
 	tunnels := make(chan error, 1)
 	go func() { tunnels <- a.handler.tunnels.Stop(ctx, errStopping) }()
+	pickerStopped := make(chan struct{})
+	go func() {
+		a.picker.stop(ctx)
+		close(pickerStopped)
+	}()
 	if err := a.httpServer.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("answers cut short: %w", errors.Join(err, a.httpServer.Close())))
 	}
 	errs = append(errs, <-tunnels)
+	<-pickerStopped
 	a.handler.dispatchers.close()
 	a.cancel()
 	a.wg.Wait()
@@ -336,4 +348,12 @@ func (i *instance) signalChange() {
 	if i.uplink != nil {
 		i.uplink.SummarizeNow()
 	}
+}
+
+// PickerAddr returns the address where proxies ask for endpoints; nil when the endpoint picker is off.
+func (i *instance) PickerAddr() net.Addr {
+	if i.picker == nil {
+		return nil
+	}
+	return i.picker.listener.Addr()
 }

@@ -57,6 +57,8 @@ type Config struct {
 	// Discover finds workers in DNS; Registration lets workers register themselves.
 	Discover     config.Discovery
 	Registration config.Registration
+	// EndpointPicker is the listener for proxies that ask for endpoints.
+	EndpointPicker config.EndpointPicker
 	// ScrapeInterval is the time between two scrapes of a worker, jittered by 10 %. Default 1s.
 	ScrapeInterval time.Duration
 	// UplinkInterval is the time between summaries to the gateways. Default 250ms.

@@ -100,3 +100,12 @@ func (a *Agent) DescribeQueues() []admin.QueueModel {
 
 // SetWorkers replaces the declared workers.
 func (a *Agent) SetWorkers(list []discover.Worker) { a.setWorkers(list) }
+
+// QueueLength is the number of requests that wait for a model.
+func (a *Agent) QueueLength(model string) (n int) {
+	a.scheduler.update(func(s *sched.Scheduler) { n = s.Reports.QueueLengths()[model] })
+	return n
+}
+
+// HeldBodyBytes is the memory that request bodies hold.
+func (a *Agent) HeldBodyBytes() int64 { return a.handler.bodyMemory.HeldBytes() }

@@ -110,14 +110,20 @@ func (q *requestHandler) readRequest(w http.ResponseWriter, r *http.Request, sha
 		return nil, refusal
 	}
 	v.Body = body
-	if refusal := forward.ReadEnvelope(shape, r, body, &v.Envelope); refusal != nil {
-		return nil, refusal
+	return v, q.interpretBody(v, o)
+}
+
+// interpretBody reads what a request's body asks for.
+func (q *requestHandler) interpretBody(v *zoneRequest, o *zonePolicy) *openai.Error {
+	shape, r := v.PathShape, v.httpRequest
+	if refusal := forward.ReadEnvelope(shape, r, v.Body, &v.Envelope); refusal != nil {
+		return refusal
 	}
-	if q.cfg.Plain && !shape.ModelInPath() {
+	if q.isStandalone(v) && !shape.ModelInPath() {
 		v.Envelope.Model = cmp.Or(forward.TakeModelRewrite(r.Header), v.Envelope.Model)
 	}
 	if refusal := q.resolveModel(v, o); refusal != nil {
-		return nil, refusal
+		return refusal
 	}
 	v.EstimatedTokens = int64(v.hop.PromptTokens)
 	if v.EstimatedTokens <= 0 {
@@ -128,7 +134,13 @@ func (q *requestHandler) readRequest(w http.ResponseWriter, r *http.Request, sha
 	}
 	v.decideAskUsage(o, q.cfg.Plain)
 	q.attempts.setFingerprint(v)
-	return v, q.limitOutput(v, o)
+	return q.limitOutput(v, o)
+}
+
+// isStandalone reports whether a request comes from a client without a gateway between: its model, class and tenant are then
+// resolved here. Requests of the endpoint picker are such in every zone.
+func (q *requestHandler) isStandalone(v *zoneRequest) bool {
+	return q.cfg.Plain || v.Destinations != nil
 }
 
 // bodyBounds returns the limits for reading a request's body.
@@ -141,7 +153,7 @@ func (q *requestHandler) bodyBounds(v *zoneRequest) forward.BodyLimits {
 func (q *requestHandler) readHop(v *zoneRequest) *openai.Error {
 	h := v.httpRequest.Header
 	v.RetriesLeft = 1
-	if q.cfg.Plain {
+	if q.isStandalone(v) {
 		forward.StripTierHeaders(h)
 		v.Tenant = spec.DefaultTenant
 		v.ID = cmp.Or(forward.ClientRequestID(h), rand.Text())

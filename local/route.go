@@ -18,7 +18,7 @@ import (
 // workers serve: a name that is not in the spec is taken as a model's name.
 func (q *requestHandler) resolveModel(v *zoneRequest, o *zonePolicy) *openai.Error {
 	v.namedLimit, v.Model = v.Envelope.MaxTokens, v.Envelope.Model
-	if !q.cfg.Plain {
+	if !q.isStandalone(v) {
 		return nil
 	}
 	asked, pin := v.Envelope.Model, forward.FirstValue(v.httpRequest.Header, forward.HeaderClientTarget)
@@ -112,7 +112,7 @@ func (q *requestHandler) limitOutput(v *zoneRequest, o *zonePolicy) *openai.Erro
 func (q *requestHandler) applyFallback(w http.ResponseWriter, v *zoneRequest) {
 	o := q.policy.Load()
 	m := o.Spec.FindModel(v.Model)
-	if !q.cfg.Plain || v.pinned || m == nil || m.Fallback == "" {
+	if !q.isStandalone(v) || v.pinned || m == nil || m.Fallback == "" {
 		return
 	}
 	to := q.chooseFallback(v, o, m)

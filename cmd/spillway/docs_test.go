@@ -239,7 +239,8 @@ func TestMetricsReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := local.New(local.Config{
-		Name: "l1", Region: "r", Zone: "a", Certs: certs[2], Listen: anyPort, Gateways: []string{r.UplinkAddr().String()}, Registry: registries[2],
+		EndpointPicker: config.EndpointPicker{Listen: anyPort, Plain: true, MaxStreams: 1},
+		Name:           "l1", Region: "r", Zone: "a", Certs: certs[2], Listen: anyPort, Gateways: []string{r.UplinkAddr().String()}, Registry: registries[2],
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,7 @@ func buildLocalConfig(c *config.Local, log *slog.Logger) (local.Config, error) {
 	return local.Config{
 		Name: c.Name, Region: c.Region, Zone: c.Zone, Dir: c.Dir, Certs: certs, Log: log, Version: version,
 		Listen: c.HTTP.Listen, Advertise: c.HTTP.Advertise, Plain: c.HTTP.Plain, NoFastPath: !c.HTTP.Fast, Gateways: c.Gateways,
-		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration,
+		Workers: c.Workers, WorkersFile: c.WorkersFile, SpecFile: c.Spec, Discover: c.Discover, Registration: c.Registration, EndpointPicker: c.EndpointPicker,
 		Tracing: tracingConfig(&c.Tracing), ScrapeInterval: c.ScrapeInterval, Policy: c.Policy, PrefixIndex: int(c.PrefixIndex), ResumeTexts: c.ResumeTexts, BodyMemory: c.BodyMemory, DecisionBytes: c.Decisions.Memory, DecisionFile: c.Decisions.File, DecisionFileBytes: c.Decisions.MaxBytes,
 		AdminSocket: chooseAdminSocket(c), AdminListen: c.Admin.Listen, MetricsListen: c.Metrics.Listen, AdminGrants: parseGrants(c.Admin),
 	}, nil

@@ -185,6 +185,7 @@ func listListenAddrs(node fleet.Runner) (out []any) {
 	case *local.Agent:
 		add("http", n.Addr())
 		add("registration", n.RegistrationAddr())
+		add("endpoint picker", n.PickerAddr())
 		add("metrics", n.MetricsAddr())
 		out = append(out, "workers", len(n.Status().Workers))
 	}

@@ -92,3 +92,37 @@ func (p *RootPool) ClientConfig() *tls.Config {
 		},
 	}
 }
+
+// ClientAuthorities is a file of the authorities that sign the certificates of clients. The system's are not trusted.
+type ClientAuthorities struct{ watchedFile[x509.CertPool] }
+
+// LoadClientAuthorities reads a PEM file of authorities. name is the configuration key that sets it, for messages.
+func LoadClientAuthorities(name, path string, log *slog.Logger) (*ClientAuthorities, error) {
+	p := &ClientAuthorities{watchedFile[x509.CertPool]{name: name, paths: []string{path}, log: cmp.Or(log, slog.New(slog.DiscardHandler))}}
+	p.load = func() (*x509.CertPool, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		if _, err = EarliestExpiry(text); err != nil {
+			return nil, fmt.Errorf("reading %s %s: %w", name, path, err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(text)
+		return pool, nil
+	}
+	return p, p.Reload()
+}
+
+// VerifyClient implements tls.Config.VerifyConnection of a server, with the authorities in use at each handshake.
+func (p *ClientAuthorities) VerifyClient(cs tls.ConnectionState) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errors.New("the client presented no certificate")
+	}
+	o := x509.VerifyOptions{Roots: p.currentValue(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, c := range cs.PeerCertificates[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := cs.PeerCertificates[0].Verify(o)
+	return err
+}

@@ -145,6 +145,7 @@ func TestLoadFileFillsDerivedKeys(t *testing.T) {
 		AccessLog: config.AccessLog{Format: "json", Sample: 1}, Decisions: config.DecisionLog{Memory: 16 << 20, MaxBytes: 1 << 30}, Tracing: config.Tracing{Sample: 0.01, Errors: true, FollowParent: true}, Admin: config.Admin{Socket: filepath.Join(dir, "state", "admin.sock")},
 		Workers: []config.WorkerEntry{{Name: "w1", URL: "http://10.0.1.21:8000", GPU: "H100", Weight: 1}}, WorkersFile: filepath.Join(dir, "more.yaml"), PrefixIndex: 128 << 20, ResumeTexts: 64 << 20, BodyMemory: 1 << 30, DrainTimeout: 30 * time.Second, ScrapeInterval: time.Second,
 		Discover: config.Discovery{Interval: 10 * time.Second, Grace: 2 * time.Minute}, Registration: config.Registration{Lease: 30 * time.Second, MaxWorkers: 256},
+		EndpointPicker: config.EndpointPicker{MaxStreams: 10000, Fallbacks: 1},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("read (-want +got):\n%s", diff)

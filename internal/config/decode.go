@@ -136,6 +136,7 @@ func (c *Regional) rebasePaths(base string) {
 
 func (c *Local) rebasePaths(base string) {
 	rebaseFiles(base, &c.Dir, &c.WorkersFile, &c.Spec, &c.Registration.TokenFile)
+	rebaseFiles(base, &c.EndpointPicker.TLS.Cert, &c.EndpointPicker.TLS.Key, &c.EndpointPicker.TLS.ClientCA)
 	rebaseAccessLog(base, &c.AccessLog)
 	c.Tracing.rebasePaths(base)
 	rebaseFiles(base, &c.Decisions.File)

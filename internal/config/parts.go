@@ -290,3 +290,34 @@ type WorkerTLS struct {
 	// Key is the file of that certificate's private key.
 	Key string `yaml:"key"`
 }
+
+// EndpointPicker is the listener where proxies such as Envoy ask to which worker a request goes: an endpoint picker of the
+// Gateway API inference extension.
+type EndpointPicker struct {
+	// Listen is the address, host:port, for gRPC. Empty turns the endpoint picker off.
+	Listen string `yaml:"listen"`
+	// Plain serves without TLS. Anyone who reaches the address can then occupy the zone's queue.
+	Plain bool `yaml:"plain"`
+	// TLS holds the certificate for proxies. Default: the instance's own, from tls.
+	TLS EndpointPickerTLS `yaml:"tls"`
+	// FailOpen lets the proxy choose a worker itself when the picker cannot decide, because it stops, has too many
+	// open requests or its memory for bodies is full. Otherwise such requests get 429 or 503. Requests without a
+	// ready worker are refused in both cases.
+	FailOpen bool `yaml:"fail_open"`
+	// MaxStreams bounds the open requests of all proxies. Further ones get 429.
+	MaxStreams int `yaml:"max_streams" default:"10000"`
+	// Fallbacks is how many further workers are named after the chosen one. A proxy that retries tries them in this
+	// order.
+	Fallbacks int `yaml:"fallbacks" default:"1"`
+}
+
+// EndpointPickerTLS holds the certificates of the endpoint picker. The files are reread when they change.
+type EndpointPickerTLS struct {
+	// Cert is the PEM file of the certificate for proxies.
+	Cert string `yaml:"cert"`
+	// Key is the PEM file of its private key.
+	Key string `yaml:"key"`
+	// ClientCA is a PEM file of the authorities that sign the certificates of proxies. Empty requires no
+	// certificate of them.
+	ClientCA string `yaml:"client_ca"`
+}

@@ -133,6 +133,8 @@ type Local struct {
 	Discover Discovery `yaml:"discover"`
 	// Registration lets workers register themselves.
 	Registration Registration `yaml:"registration"`
+	// EndpointPicker is the listener where proxies such as Envoy ask to which worker a request goes.
+	EndpointPicker EndpointPicker `yaml:"endpoint_picker"`
 	// DrainTimeout is how long responses may continue after the process begins to stop. Responses still open
 	// then end with an error event, or are resumed in another zone if a gateway sent the request.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s"`

@@ -185,6 +185,7 @@ func (c *Local) findProblems() []Problem {
 	}
 	k.checkDiscovery(&c.Discover)
 	k.checkRegistration(&c.Registration)
+	k.checkEndpointPicker(&c.EndpointPicker, c.TLS != (TLSFiles{}))
 	k.checkDuration("drain_timeout", c.DrainTimeout, time.Second, 24*time.Hour)
 	k.checkDuration("scrape_interval", c.ScrapeInterval, 100*time.Millisecond, time.Minute)
 	if c.PrefixIndex < 1<<20 || c.PrefixIndex > 64<<30 {
