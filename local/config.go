@@ -54,7 +54,7 @@ type Config struct {
 	// Workers are the static workers; WorkersFile is a watched file with more.
 	Workers     []discover.Worker
 	WorkersFile string
-	// Discover finds workers in DNS; Registration lets workers register themselves.
+	// Discover finds workers in DNS and Kubernetes; Registration lets workers register themselves.
 	Discover     config.Discovery
 	Registration config.Registration
 	// EndpointPicker is the listener for proxies that ask for endpoints.

@@ -28,7 +28,8 @@ const (
 	modelListInterval = 30 * time.Second
 )
 
-// setWorkers applies the declared list: it adds new workers, removes missing ones, and replaces changed ones.
+// setWorkers applies the declared list: it adds new workers, removes missing ones, and replaces changed ones. A worker of
+// which only the drain cause changed stays, with what was learned of it and its running requests.
 func (a *Agent) setWorkers(list []discover.Worker) {
 	if a.serverNames.setWorkers(list) {
 		a.workerTransports().retireConnections() // they were made for another name at that address
@@ -37,6 +38,7 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 	for _, d := range list {
 		if w := known[d.Name]; w != nil && isSameWorker(w.declared, d) {
 			delete(known, d.Name)
+			setDrainCause(a, w, d.DrainCause)
 		}
 	}
 	for _, w := range known {
@@ -50,6 +52,19 @@ func (a *Agent) setWorkers(list []discover.Worker) {
 		}
 	}
 	a.signalChange()
+}
+
+func setDrainCause(a *Agent, w *zoneWorker, cause string) {
+	changed := false
+	a.scheduler.update(func(s *sched.Scheduler) {
+		if changed = s.Registry.SetDrainCause(w.Worker, cause, time.Now()); changed {
+			s.Admission.ServeAllQueues(time.Now())
+		}
+	})
+	if !changed {
+		return
+	}
+	a.log.Info("the source of a worker changed its drain", telemetry.KeyWorker, w.declared.Name, "draining", cause != "", "cause", cause)
 }
 
 func isSameWorker(a, b discover.Worker) bool {

@@ -73,7 +73,7 @@ func endpointAddress(raw string) string {
 
 // toWorkerSpec returns what the scheduler needs to know of a declared worker.
 func toWorkerSpec(d *discover.Worker) sched.WorkerSpec {
-	s := sched.WorkerSpec{Name: d.Name, URL: d.URL, Address: endpointAddress(d.URL), GPU: d.GPU, Weight: d.Weight, Labels: d.Labels, MaxModels: d.MaxModels, Wake: d.Wake, KVRanks: len(d.KVEvents)}
+	s := sched.WorkerSpec{Name: d.Name, URL: d.URL, Address: endpointAddress(d.URL), GPU: d.GPU, Weight: d.Weight, Labels: d.Labels, MaxModels: d.MaxModels, Wake: d.Wake, DrainCause: d.DrainCause, KVRanks: len(d.KVEvents)}
 	for _, m := range d.Models {
 		s.Models = append(s.Models, engine.WorkerModel{ID: m})
 	}

@@ -117,6 +117,7 @@ func importRules() []importRule {
 		},
 		{anyOf("local/prefix", "local/blockhash"), anyOf("local/pick", "local/inflight"), "what is cached does not depend on what is in flight: the choice reads both"},
 		{inFolder("local/perfmodel"), anyOf("local/pick", "local/inflight", "local/prefix"), "learned rates do not depend on what is in flight or cached: the ledger and the choice read them"},
+		{notMatching(inFolder("local/discover/kube")), inFolder("k8s.io/client-go"), "client-go stays behind local/discover/kube: no other part of Spillway needs an API server"},
 		{notMatching(anyOf("consensus")), isExactly("github.com/hashicorp/raft"), "Raft stays behind consensus"},
 		{notMatching(anyOf("internal/uplink", "internal/httpedge/h3")), isExactly("github.com/quic-go/quic-go"), "QUIC stays behind internal/uplink and internal/httpedge/h3"},
 		{

@@ -131,6 +131,9 @@ func unknownGPUs(c *Local, known func(string) bool) (out []Problem) {
 	for i := range c.Discover.DNS {
 		warn(fmt.Sprintf("$.discover.dns[%d].gpu", i), c.Discover.DNS[i].GPU)
 	}
+	for i := range c.Discover.Kubernetes {
+		warn(fmt.Sprintf("$.discover.kubernetes[%d].gpu", i), c.Discover.Kubernetes[i].GPU)
+	}
 	return out
 }
 

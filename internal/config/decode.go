@@ -147,6 +147,13 @@ func (c *Local) rebasePaths(base string) {
 		a.rebasePaths(base)
 		n.APIKeyFile, n.HeaderFiles, n.TLS = a.APIKeyFile, a.HeaderFiles, a.TLS
 	}
+	for i := range c.Discover.Kubernetes {
+		n := &c.Discover.Kubernetes[i]
+		a := n.Access()
+		a.rebasePaths(base)
+		n.APIKeyFile, n.HeaderFiles, n.TLS = a.APIKeyFile, a.HeaderFiles, a.TLS
+		rebaseFiles(base, &n.Kubeconfig)
+	}
 	a := c.Registration.Access()
 	a.rebasePaths(base)
 	c.Registration.APIKeyFile, c.Registration.HeaderFiles, c.Registration.TLS = a.APIKeyFile, a.HeaderFiles, a.TLS

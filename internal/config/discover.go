@@ -16,6 +16,8 @@ import (
 type Discovery struct {
 	// DNS lists names whose addresses are workers.
 	DNS []DNSDiscovery `yaml:"dns"`
+	// Kubernetes lists Services, pods or InferencePools of Kubernetes clusters whose pods are workers.
+	Kubernetes []KubernetesDiscovery `yaml:"kubernetes"`
 	// Resolver is the DNS server to query, IP address and port. Default: the servers of /etc/resolv.conf.
 	Resolver string `yaml:"resolver"`
 	// Interval is the time between lookups of each name, +- 10 %.
@@ -120,6 +122,9 @@ type SelfRegistration struct {
 // maxDNSNames bounds the names of one instance; each has its own lookup.
 const maxDNSNames = 64
 
+// maxKubernetesEntries bounds the entries of one instance; each has its own watches.
+const maxKubernetesEntries = 16
+
 // TypeSRV and TypeAddress are the types of a DNSDiscovery.
 const (
 	TypeAddress = "address"
@@ -139,6 +144,12 @@ func (k *configChecker) checkDiscovery(d *Discovery) {
 	}
 	for i := range d.DNS {
 		k.checkDNSName(fmt.Sprintf("discover.dns[%d]", i), &d.DNS[i])
+	}
+	if len(d.Kubernetes) > maxKubernetesEntries {
+		k.addProblem("$.discover.kubernetes", fmt.Sprintf("%d entries are more than %d", len(d.Kubernetes), maxKubernetesEntries), "select several Services with one service_selector")
+	}
+	for i := range d.Kubernetes {
+		k.checkKubernetes(fmt.Sprintf("discover.kubernetes[%d]", i), &d.Kubernetes[i])
 	}
 }
 

@@ -22,6 +22,9 @@ var partsSource string
 //go:embed discover.go
 var discoverSource string
 
+//go:embed kubernetes.go
+var kubernetesSource string
+
 // configKey is one key of a config file. `config describe` and `config schema` are generated from the table of keys.
 type configKey struct {
 	path     string       // such as workers[].gpu
@@ -42,7 +45,7 @@ func listKeys(role string) ([]configKey, error) {
 		return nil, unknownKindError(role)
 	}
 	c := keyComments{texts: map[string]string{}}
-	return c.listKeys(root, append([]string{rolesSource, partsSource, discoverSource}, spec.TypeSources()...))
+	return c.listKeys(root, append([]string{rolesSource, partsSource, discoverSource, kubernetesSource}, spec.TypeSources()...))
 }
 
 // keyComments holds the comments of struct fields.

@@ -279,6 +279,9 @@ type WorkerEntry struct {
 	TLS WorkerTLS `yaml:"tls"`
 	// Labels are free names and values for operators.
 	Labels map[string]string `yaml:"labels"`
+	// DrainCause is why the worker gets no new requests while its running ones finish, as the source of the worker
+	// reports it; empty when it may get requests. It is not a key of the file.
+	DrainCause string `yaml:"-"`
 }
 
 // WorkerTLS holds the TLS settings of connections to https workers. Its files are reread when they change.

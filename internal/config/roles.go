@@ -129,7 +129,7 @@ type Local struct {
 	Workers []WorkerEntry `yaml:"workers"`
 	// WorkersFile is a file with more workers, under the key workers, watched while the process runs.
 	WorkersFile string `yaml:"workers_file"`
-	// Discover finds more workers in DNS.
+	// Discover finds more workers in DNS and in Kubernetes.
 	Discover Discovery `yaml:"discover"`
 	// Registration lets workers register themselves.
 	Registration Registration `yaml:"registration"`

@@ -180,8 +180,8 @@ func (c *Local) findProblems() []Problem {
 		k.addProblem("$.access_log.path", "only a standalone zone with a spec writes an access log; gateways write that of their zones", "set access_log at the gateways, or set http.plain and spec")
 	}
 	k.checkWorkers(c.Workers)
-	if len(c.Workers) == 0 && c.WorkersFile == "" && len(c.Discover.DNS) == 0 && c.Registration.Listen == "" {
-		k.addProblem("$.workers", "the zone has no workers", "list them under workers, name a workers_file, or let them be found by discover.dns or registration")
+	if len(c.Workers) == 0 && c.WorkersFile == "" && len(c.Discover.DNS)+len(c.Discover.Kubernetes) == 0 && c.Registration.Listen == "" {
+		k.addProblem("$.workers", "the zone has no workers", "list them under workers, name a workers_file, or let them be found by discover.dns, discover.kubernetes or registration")
 	}
 	k.checkDiscovery(&c.Discover)
 	k.checkRegistration(&c.Registration)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// SourceKind is the kind of source of a worker, in order of precedence: the operator's entries, DNS, registrations.
+// SourceKind is the kind of source of a worker, in order of precedence: the operator's entries, DNS, Kubernetes, registrations.
 type SourceKind uint8
 
 // Kinds of sources.
@@ -14,13 +14,14 @@ const (
 	SourceStatic SourceKind = iota
 	SourceFile
 	SourceDNS
+	SourceKubernetes
 	SourceRegistered
 	numSources
 )
 
 // String names the kind in status and metrics.
 func (k SourceKind) String() string {
-	return [...]string{"static", "file", "dns", "registration", "none"}[min(k, numSources)]
+	return [...]string{"static", "file", "dns", "kubernetes", "registration", "none"}[min(k, numSources)]
 }
 
 // sourceLists are the workers of each source.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spillway-lb/spillway/internal/config"
 	"github.com/spillway-lb/spillway/internal/telemetry"
+	"github.com/spillway-lb/spillway/local/discover/kube"
+	"github.com/spillway-lb/spillway/local/discover/podset"
 )
 
 // coalesceDelay is how long a change waits for others, so that a starting zone causes one notification and not one
@@ -26,7 +28,7 @@ type Config struct {
 	File string
 	// Poll is the interval at which the file is checked. Default 1s.
 	Poll time.Duration
-	// DNS are the names to look up for workers, and how.
+	// DNS are the names to look up for workers, and how, and the entries of Kubernetes clusters.
 	DNS config.Discovery
 	// Registration configures self-registration of workers; it is off without Listen.
 	Registration config.Registration
@@ -44,11 +46,13 @@ type Sources struct {
 	log                *slog.Logger
 	file               *workersFile
 	names              []*dnsName
+	clusters           []*kube.Watcher
 	registrationServer *RegistrationServer
 
 	mu             sync.Mutex
 	lists          sourceLists
 	dnsWorkers     [][]Worker // by DNS name
+	podWorkers     [][]Worker // by entry of discover.kubernetes
 	sourceByWorker map[string]SourceKind
 	conflicts      map[workerConflict]struct{}
 	conflictCount  float64
@@ -76,7 +80,7 @@ func New(cfg Config) (*Sources, error) {
 	}
 	s := &Sources{
 		cfg: cfg, log: telemetry.LoggerOrDiscard(cfg.Log), conflicts: map[workerConflict]struct{}{}, changed: make(chan struct{}, 1),
-		dnsWorkers: make([][]Worker, len(cfg.DNS.DNS)),
+		dnsWorkers: make([][]Worker, len(cfg.DNS.DNS)), podWorkers: make([][]Worker, len(cfg.DNS.Kubernetes)),
 	}
 	s.lists[SourceStatic] = cfg.Static
 	if cfg.File != "" {
@@ -87,6 +91,13 @@ func New(cfg Config) (*Sources, error) {
 	}
 	for i := range cfg.DNS.DNS {
 		s.names = append(s.names, newDNSName(&cfg.DNS, i, s.log, func(ws []Worker) { s.setDNSWorkers(i, ws) }))
+	}
+	for i := range cfg.DNS.Kubernetes {
+		c, err := kube.New(cfg.DNS.Kubernetes[i], IsForbiddenAddr, s.log, func(ws []Worker) { s.setPodWorkers(i, ws) })
+		if err != nil {
+			return nil, err
+		}
+		s.clusters = append(s.clusters, c)
 	}
 	if cfg.Registration.Listen != "" {
 		var err error
@@ -107,6 +118,9 @@ func (s *Sources) Start(ctx context.Context) error {
 	}
 	for _, n := range s.names {
 		s.wg.Go(func() { n.lookupUntilDone(ctx) })
+	}
+	for _, c := range s.clusters {
+		s.wg.Go(func() { c.Run(ctx) })
 	}
 	if s.registrationServer != nil {
 		s.wg.Go(func() { s.registrationServer.runLeases(ctx) })
@@ -160,6 +174,14 @@ func (s *Sources) setDNSWorkers(i int, ws []Worker) {
 	s.mu.Lock()
 	s.dnsWorkers[i] = ws
 	s.lists[SourceDNS] = slices.Concat(s.dnsWorkers...)
+	s.mu.Unlock()
+	s.markChanged()
+}
+
+func (s *Sources) setPodWorkers(i int, ws []Worker) {
+	s.mu.Lock()
+	s.podWorkers[i] = ws
+	s.lists[SourceKubernetes] = slices.Concat(s.podWorkers...)
 	s.mu.Unlock()
 	s.markChanged()
 }
@@ -240,6 +262,10 @@ type Stats struct {
 	// disappeared from DNS.
 	Lookups     map[string]float64
 	OldestStale time.Duration
+	// OutOfContact is how long the API server of a Kubernetes cluster has been failing, APIFailures counts failed lists
+	// and watches by kind, PodProblems is the number of present problems with pods, by reason.
+	OutOfContact             time.Duration
+	APIFailures, PodProblems map[string]float64
 	// Registrations counts registrations and renewals, ExpiredLeases leases that were not renewed, Rejections
 	// refusals by reason.
 	Registrations, ExpiredLeases float64
@@ -248,7 +274,7 @@ type Stats struct {
 
 // Stats reads the counts.
 func (s *Sources) Stats() Stats {
-	st := Stats{Workers: map[string]int{}, Lookups: map[string]float64{}, Rejections: map[string]float64{}}
+	st := Stats{Workers: map[string]int{}, Lookups: map[string]float64{}, Rejections: map[string]float64{}, APIFailures: map[string]float64{}, PodProblems: map[string]float64{}}
 	for k := range numSources {
 		st.Workers[k.String()] = 0
 	}
@@ -269,6 +295,7 @@ func (s *Sources) Stats() Stats {
 		st.OldestStale = max(st.OldestStale, n.oldestStale)
 		n.mu.Unlock()
 	}
+	s.addClusterStats(&st)
 	for _, r := range rejectionReasons() {
 		st.Rejections[r] = 0
 	}
@@ -279,4 +306,24 @@ func (s *Sources) Stats() Stats {
 		d.mu.Unlock()
 	}
 	return st
+}
+
+// addClusterStats adds the counts of Kubernetes clusters.
+func (s *Sources) addClusterStats(st *Stats) {
+	for _, k := range kube.FailureKinds() {
+		st.APIFailures[k] = 0
+	}
+	for _, r := range podset.Reasons() {
+		st.PodProblems[r] = 0
+	}
+	for _, c := range s.clusters {
+		one := c.Stats()
+		st.OutOfContact = max(st.OutOfContact, one.OutOfContact)
+		for k, n := range one.Failures {
+			st.APIFailures[k] += n
+		}
+		for r, n := range one.Ignored {
+			st.PodProblems[r] += n
+		}
+	}
 }

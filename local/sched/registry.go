@@ -119,6 +119,18 @@ func (r *WorkerRegistry) rebuildSoon(now time.Time) {
 	r.rebuildViews(now)
 }
 
+// SetDrainCause drains a worker because its source demands it, or ends that drain with an empty cause. Running answers may
+// continue until the drain deadline. It reports whether that is a change.
+func (r *WorkerRegistry) SetDrainCause(w *Worker, cause string, now time.Time) bool {
+	if w.Spec.DrainCause == cause {
+		return false
+	}
+	w.Spec.DrainCause = cause
+	r.setWorkerDrain(w, now)
+	r.rebuildViews(now)
+	return true
+}
+
 // RemoveWorker stops sending requests to a worker and lets its answers finish.
 func (r *WorkerRegistry) RemoveWorker(w *Worker, now time.Time) {
 	r.rememberEngine(w)

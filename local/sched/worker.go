@@ -33,6 +33,8 @@ type WorkerSpec struct {
 	MaxModels int
 	// Wake allows Spillway to put the engine to sleep and to wake it.
 	Wake bool
+	// DrainCause is why the source of the worker drains it, such as a terminating pod; empty when it may get requests.
+	DrainCause string
 	// KVRanks is the number of its streams of cache events, one for each data-parallel rank; 0 without.
 	KVRanks int
 }
@@ -205,6 +207,9 @@ func (w *Worker) unhealthyReason() string {
 	case w.removed:
 		return "gone"
 	case w.drained:
+		if w.Spec.DrainCause != "" {
+			return stateDraining + ": " + w.Spec.DrainCause
+		}
 		return stateDraining
 	case w.sleep.state == modelload.StateLoading:
 		return "waking up"

@@ -147,9 +147,12 @@ func (z *zoneState) groupsByModel() []*modelGroup {
 	return z.sorted.groups
 }
 
-// setWorkerDrain sets how far the worker is drained by the policy in force.
+// setWorkerDrain sets how far the worker is drained, by the policy in force or by its source.
 func (z *zoneState) setWorkerDrain(w *Worker, now time.Time) {
 	share := z.policy.drainShare(z.cfg.Region, z.cfg.Zone, w.Spec.Name, now)
+	if w.Spec.DrainCause != "" {
+		share = 0
+	}
 	w.drained, w.drainedShare = share <= 0, 0
 	if share > 0 {
 		w.drainedShare = 1 - share
