@@ -18,9 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"github.com/spillway-lb/spillway/internal/config"
@@ -247,12 +245,7 @@ func TestWatcherOnFakeClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	slice, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kubetest.Slice("s", "vllm", 8000, kubetest.Endpoint("a", "10.0.0.1")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(scheme, map[schema.GroupVersionResource]string{poolsResource: "InferencePoolList"},
-		&unstructured.Unstructured{Object: slice})
+	client := dynamicfake.NewSimpleDynamicClient(scheme, kubetest.Slice("s", "vllm", 8000, kubetest.Endpoint("a", "10.0.0.1")))
 	cfg := config.KubernetesDiscovery{Service: "vllm", Scheme: "http", Weight: 1}
 	e := runWatcher(t, cfg, func(e *watchedEntry, log *slog.Logger) *Watcher {
 		return newWatcher(client, kubetest.Namespace, cfg, isNeverForbidden, log, e.setWorkers)

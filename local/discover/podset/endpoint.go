@@ -75,6 +75,7 @@ func MergeEndpoints(reports []Endpoint) []Endpoint {
 			continue // nothing identifies it
 		}
 		key := cmp.Or(e.Pod, "/"+e.Address.String())
+		e.Ports = joinPorts(e.Ports, nil) // two containers of a pod may declare the same port
 		if last, known := byPod[key]; known {
 			e = joinEndpoints(last, e)
 		}
