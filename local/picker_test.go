@@ -367,6 +367,59 @@ func TestPickerNoticesWorkerDeath(t *testing.T) {
 	testkit.Eventually(t, "the ledger to be empty", func() bool { return countInFlight(a) == 0 })
 }
 
+// TestPickerIsFairBetweenTenants: one flow has filled the queue before another comes with as much. The second gets every second turn.
+func TestPickerIsFairBetweenTenants(t *testing.T) {
+	w := newFakeVLLM(t, "w1")
+	w.kvBlocks = 4
+	a := startAgent(t, func(c *local.Config) {
+		withPicker(c)
+		c.Spec = &spec.Spec{Tenants: []spec.Tenant{{Name: spec.DefaultTenant, Weight: 1, Trusted: true}}}
+	}, w)
+	p := dialPicker(t, a)
+	holder := p.open(duplexMode)
+	if v := holder.ask(oneSlotChat, nil, "x-gateway-inference-fairness-id", "first"); len(v.endpoints) != 1 {
+		t.Fatalf("%+v", v)
+	}
+	type placed struct {
+		flow   string
+		stream *pickerStream
+	}
+	turns := make(chan placed, 8)
+	for i, flow := range []string{"first", "first", "first", "first", "second", "second", "second", "second"} {
+		s := p.open(duplexMode)
+		s.sendHead(nil, "x-gateway-inference-fairness-id", flow)
+		s.sendBody(oneSlotChat, true)
+		testkit.Eventually(t, "the request to wait", func() bool { return countWaiting(a) == i+1 })
+		go func() {
+			if _, err := s.Recv(); err == nil {
+				turns <- placed{flow, s}
+			}
+		}()
+	}
+	holder.cancel()
+	var order []string
+	for range 8 {
+		next := <-turns
+		order = append(order, next.flow)
+		if m, err := next.stream.Recv(); err != nil || m.GetRequestBody() == nil {
+			t.Fatalf("%v %v", m, err)
+		}
+		next.stream.sendAnswerHead("200", "text/event-stream", false, nil)
+		next.stream.sendAnswer("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":40}}\n\n", false)
+		next.stream.sendAnswer("data: [DONE]\n\n", true)
+	}
+	early := 0
+	for _, flow := range order[:4] {
+		if flow == "second" {
+			early++
+		}
+	}
+	if early < 2 {
+		t.Errorf("of the first four turns the second flow got %d: %v", early, order)
+	}
+	testkit.Eventually(t, "the ledger to be empty", func() bool { return countInFlight(a) == 0 })
+}
+
 func TestPickerHealthAndStop(t *testing.T) {
 	w := newFakeVLLM(t, "w1")
 	var p *pickerProxy
