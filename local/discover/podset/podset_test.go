@@ -145,8 +145,10 @@ func TestPodSettings(t *testing.T) {
 		{"without labels", nil, Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Ready}, config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1}, ReasonGPU},
 		{"terminating", func(r *Rules) { r.GPU = "L4" }, Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Terminating}, config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1, GPU: "L4", DrainCause: "its pod is terminating"}, ""},
 		{
-			"annotation before label", nil, Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Ready, GPUs: 2, Labels: map[string]string{keyGPU: "L4"}, Annotations: map[string]string{keyGPU: "H100"}},
-			config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1, GPU: "H100x2", Labels: map[string]string{keyGPU: "L4"}}, "",
+			"annotation before label", nil,
+			Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Ready, GPUs: 2, Labels: map[string]string{keyGPU: "L4"}, Annotations: map[string]string{keyGPU: "H100"}},
+			config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1, GPU: "H100x2", Labels: map[string]string{keyGPU: "L4"}},
+			"",
 		},
 		{"count given", func(r *Rules) { r.GPU = "H100x4" }, Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Ready, GPUs: 8}, config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1, GPU: "H100x4"}, ""},
 		{"no address", nil, Endpoint{Pod: "a", Ports: port}, config.WorkerEntry{}, ReasonAddress},
@@ -156,8 +158,10 @@ func TestPodSettings(t *testing.T) {
 		{"prefill", nil, Endpoint{Pod: "a", Address: at, Ports: port, Labels: map[string]string{keyLLMDRole: "prefill"}}, config.WorkerEntry{}, ReasonRole},
 		{"role not listed", func(r *Rules) { r.Roles = []string{"decode"} }, Endpoint{Pod: "a", Address: at, Ports: port, Labels: map[string]string{keyRole: "both"}}, config.WorkerEntry{}, ReasonRole},
 		{
-			"bad weight", func(r *Rules) { r.GPU = "L4" }, Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Ready, Annotations: map[string]string{keyWeight: "heavy"}},
-			config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1, GPU: "L4"}, ReasonValue,
+			"bad weight", func(r *Rules) { r.GPU = "L4" },
+			Endpoint{Pod: "a", Address: at, Ports: port, Readiness: Ready, Annotations: map[string]string{keyWeight: "heavy"}},
+			config.WorkerEntry{Name: "a", URL: "http://10.0.0.1:8000", Weight: 1, GPU: "L4"},
+			ReasonValue,
 		},
 		{"IPv6 without a pod", func(r *Rules) { r.GPU = "L4" }, Endpoint{Address: netip.MustParseAddr("fd00::1"), Ports: port, Readiness: Ready}, config.WorkerEntry{Name: "pod-fd00-0000-0000-0000-0000-0000-0000-0001-8000", URL: "http://[fd00::1]:8000", Weight: 1, GPU: "L4"}, ""},
 	} {
