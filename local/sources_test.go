@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-lb/spillway/internal/telemetry"
 	"github.com/spillway-lb/spillway/internal/testkit"
 	"github.com/spillway-lb/spillway/local"
+	"github.com/spillway-lb/spillway/local/discover/kube/kubetest"
 )
 
 const workerToken = "a-token-of-enough-length"
@@ -285,4 +286,44 @@ func writeWorkersFile(t *testing.T, file string, workers ...*fakeVLLM) {
 	if err := os.Rename(file+".new", file); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestWorkersFollowKubernetes finds a worker by its EndpointSlice and drains it, without replacing it, while its pod terminates.
+func TestWorkersFollowKubernetes(t *testing.T) {
+	api, w1, w2 := kubetest.NewServer(t), newFakeVLLM(t, "w1"), newFakeVLLM(t, "w2")
+	put := func(w *fakeVLLM, terminating bool) {
+		at := netip.MustParseAddrPort(strings.TrimPrefix(w.URL, "http://"))
+		e := kubetest.Endpoint("pod-"+w.name, at.Addr().String())
+		if terminating {
+			e = kubetest.Terminating(e)
+		}
+		api.Put("endpointslices", kubetest.Slice(w.name, "vllm", int32(at.Port()), e))
+	}
+	put(w1, false)
+	put(w2, false)
+	a := startAgent(t, func(c *local.Config) {
+		c.Discover = config.Discovery{Kubernetes: []config.KubernetesDiscovery{{Service: "vllm", Kubeconfig: api.Kubeconfig(), Scheme: "http", Weight: 1, GPU: "H100"}}}
+	})
+	testkit.Eventually(t, "two workers ready", func() bool { return countReady(a) == 2 })
+	put(w1, true)
+	testkit.Eventually(t, "the terminating worker drained", func() bool {
+		for _, w := range a.Status().Workers {
+			if w.Name == "pod-w1" && w.Source == "kubernetes" && w.State == "draining" && strings.Contains(w.Reason, "its pod is terminating") {
+				return true
+			}
+		}
+		return false
+	})
+	for range 3 {
+		if resp, text := postChat(t, a, nonStreamingChat); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, text)
+		}
+	}
+	if w1.served.Load() != 0 || w2.served.Load() != 3 {
+		t.Errorf("the draining worker served %d requests, the other %d", w1.served.Load(), w2.served.Load())
+	}
+	put(w1, false)
+	testkit.Eventually(t, "the drain ended", func() bool { return countReady(a) == 2 })
+	api.Delete("endpointslices", "w1")
+	testkit.Eventually(t, "one worker left", func() bool { return len(a.Status().Workers) == 1 })
 }
